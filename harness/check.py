@@ -1,0 +1,75 @@
+"""A submission and cases -> CaseResults: the worker runs the submission while the parent computes the reference, then judges."""
+
+import os
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+
+import reference
+from harness.inputs import bad_indices, build
+from harness.preflight import ENTRY
+from harness.runner import Job, RunResult, Workers
+from harness.verdict import Verdict, judge
+
+MEMORY_PER_JOB = 6 << 30  # bytes; the largest official case on a CPU: 2 copies in the worker, inputs and temporaries here
+
+
+@dataclass(frozen=True)
+class CaseResult:
+    """One case of one submission. status: pass, mismatch, crash, timeout or environment."""
+
+    case: object
+    seed: int
+    digest: str  # SHA-256 of the inputs
+    num_outputs: int
+    run: RunResult
+    verdict: Verdict | None  # None where there was no output to judge
+    interpreted: bool
+
+    @property
+    def status(self):
+        """Pass: no wrong byte, and on an accelerator the official verdict holds. Interpreted, ties do not count."""
+        if self.verdict is None:
+            return self.run.status
+        return "pass" if self.verdict.wrong == 0 and (self.verdict.official or self.interpreted) else "mismatch"
+
+    @property
+    def message(self):
+        if self.verdict is None:
+            return self.run.message
+        return "" if self.verdict.strict else self.verdict.first
+
+    @property
+    def timings(self):
+        """{mode: Samples}; none for a submission with a wrong byte."""
+        return self.run.timings if self.verdict is not None and self.verdict.wrong == 0 else {}
+
+
+def default_jobs(interpreted):
+    """Cases at a time: one on an accelerator; interpreted, one a core as far as memory goes."""
+    if not interpreted:
+        return 1
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_PER_JOB))
+
+
+def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=600.0, jobs=None, done=lambda result: None):
+    """Run `submission` (a path) on every case -> [CaseResult] in order. `done(result)` is called as each one ends."""
+    workers = Workers(chip.interpreted)
+
+    def run(case):
+        with workers.start(Job(submission, case, seed, str(chip.device), route, timed)) as running:
+            inputs = build(case, seed)
+            faults = bad_indices(inputs.arguments)
+            if faults:
+                raise ValueError(f"case {case.name}: {'; '.join(faults)}")
+            expected = getattr(reference, ENTRY)(**inputs.to(chip.device).arguments).cpu()
+            chip.empty_cache()
+            digest = inputs.digest()
+            result = running.result(timeout)
+        verdict = judge(inputs, expected, result.output) if result.status == "ok" else None
+        case_result = CaseResult(case, seed, digest, inputs.num_outputs, result, verdict, chip.interpreted)
+        done(case_result)
+        return case_result
+
+    with ThreadPoolExecutor(jobs or default_jobs(chip.interpreted)) as pool:
+        return list(pool.map(run, cases))

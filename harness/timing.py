@@ -1,0 +1,111 @@
+"""Reference and submission in turn, in three modes, in microseconds. Never mixed: each mode answers its own question.
+
+cold    the L2 flushed before each call, device events around it. Host time counts where it is longer than the flush.
+warm    back-to-back calls on one input, wall clock a call: what a serving loop sees, host included.
+device  graph replay over inputs rotated past the L2: the kernels alone. One sample is one replay, divided by its calls.
+"""
+
+import statistics
+import time
+from dataclasses import dataclass
+
+import torch
+
+MODES = ("cold", "warm", "device")
+WARM_UP = 5  # rounds whose samples are dropped
+COLD_ROUNDS = 50
+WARM_ROUNDS, WARM_CALLS = 15, 20  # calls between two readings of the clock
+DEVICE_ROUNDS = 30
+ROTATED_L2S = 3  # rotated inputs hold at least so many L2s of state
+
+
+@dataclass(frozen=True)
+class Samples:
+    """Microseconds a call, reference and submission alternating in one run."""
+
+    reference: tuple
+    submission: tuple
+
+    @property
+    def speedup(self):
+        """Median over median; more than 1 where the submission is faster."""
+        return statistics.median(self.reference) / statistics.median(self.submission)
+
+
+def spread(samples):
+    """(first quartile, median, third quartile) of at least two samples."""
+    return tuple(statistics.quantiles(samples, n=4, method="inclusive"))
+
+
+class OutputChanged(Exception):
+    """A timed call returned other bytes than the checked one."""
+
+
+def rotation(chip, state_bytes):
+    """How many copies of an input hold ROTATED_L2S times the L2, at least two."""
+    return max(2, -(-ROTATED_L2S * chip.l2_bytes // state_bytes))
+
+
+def measure(chip, reference, submission, inputs, expected):
+    """Time `reference(**arguments)` and `submission(**arguments)` on `inputs` -> {mode: Samples}.
+
+    `expected` is the submission's checked output on the device. Every cold output, the last of each warm round and every
+    output of the last replay are compared with it: OutputChanged names the mode. `device` is left out where the backend has
+    no graphs.
+    """
+    calls = (reference, submission)
+    sets = [inputs] + [inputs.to(chip.device) for _ in range(rotation(chip, inputs.arguments["state_cache"].nbytes) - 1)]
+    measured = {"cold": _cold(chip, calls, sets, expected), "warm": _warm(chip, calls, inputs, expected)}
+    if chip.has_graphs:
+        measured["device"] = _device(chip, calls, sets, expected)
+    return measured
+
+
+def _cold(chip, calls, sets, expected):
+    samples = ([], [])
+    for turn in range(WARM_UP + COLD_ROUNDS):
+        for call, times in zip(calls, samples):
+            start, end = chip.event(), chip.event()
+            chip.flush()
+            start.record()
+            output = call(**sets[turn % len(sets)].arguments)
+            end.record()
+            chip.synchronize()
+            times.append(start.elapsed_time(end) * 1e3)
+        _check(output, expected, "cold")
+    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+
+
+def _warm(chip, calls, inputs, expected):
+    samples = ([], [])
+    for _ in range(WARM_UP + WARM_ROUNDS):
+        for call, times in zip(calls, samples):
+            chip.synchronize()
+            start = time.perf_counter()
+            for _ in range(WARM_CALLS):
+                output = call(**inputs.arguments)
+            chip.synchronize()
+            times.append((time.perf_counter() - start) * 1e6 / WARM_CALLS)
+        _check(output, expected, "warm")
+    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+
+
+def _device(chip, calls, sets, expected):
+    graphs = [chip.capture(lambda: [call(**one.arguments) for one in sets]) for call in calls]
+    samples = ([], [])
+    for _ in range(WARM_UP + DEVICE_ROUNDS):
+        for (replay, _), times in zip(graphs, samples):
+            start, end = chip.event(), chip.event()
+            start.record()
+            replay()
+            end.record()
+            chip.synchronize()
+            times.append(start.elapsed_time(end) * 1e3 / len(sets))
+    for output in graphs[1][1]:
+        _check(output, expected, "device")
+    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+
+
+def _check(output, expected, mode):
+    if not torch.equal(output, expected):
+        raise OutputChanged(f"a call timed in mode {mode} returned other bytes than the checked call")

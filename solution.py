@@ -27,10 +27,10 @@ Errors: TypeError or ValueError before any launch, naming the argument, what cam
 Sections: constants | types | numerics | kernels | arguments | launchers | routes | platform | entry
 """
 
+from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
-from functools import lru_cache
-from typing import Callable
+from functools import cache, lru_cache
 
 import torch
 import triton
@@ -48,8 +48,10 @@ PAGE_SLOTS = tl.constexpr(64)
 PAYLOAD_BYTES = tl.constexpr(576)  # of a slot: 448 int8, then 64 bfloat16
 SCALE_BYTES = tl.constexpr(8)  # of a slot: 7 scales, one zero
 SCALES_AT = tl.constexpr(36864)  # 64 * 576: column of the first scale byte of a page
+FAR = tl.constexpr(1 << 30)  # blocks; farther than any table reaches
 MIN_EXPONENT = tl.constexpr(-20)  # ceil(log2(1e-4 / 127)): the clamp of the group maximum at 1e-4
 PAGE_BYTES = 37376  # 64 * (576 + 8): least block_stride
+MANY = float("inf")  # outputs
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------
@@ -65,22 +67,35 @@ class Tile:
     num_stages: int
 
     def __post_init__(self):
-        if 512 % self.dims or 512 % self.rows:
-            raise ValueError(f"{self}: dims and rows must be powers of two up to 512")
+        if 512 % self.dims or 128 % self.rows:
+            raise ValueError(f"{self}: dims must be a power of two up to 512, rows one up to 128 (the shortest window)")
 
 
 @dataclass(frozen=True)
 class Route:
-    """How a platform computes the operator: a launcher, its tile by compress_ratio, and the compiler options it asks for."""
+    """How a platform computes the operator."""
 
     launch: Callable
-    tiles: dict
-    options: dict
+    tiles: tuple  # ((most outputs, Tile), ..., (MANY, Tile)): the first that holds them
+    eviction: str  # cache policy of the state loads: "" or "evict_first"
 
-    def __post_init__(self):
-        for compress_ratio, tile in self.tiles.items():
-            if compress_ratio % tile.rows:
-                raise ValueError(f"{tile}: its rows must divide the window of {compress_ratio}")
+    def tile(self, num_outputs):
+        return next(tile for most, tile in self.tiles if num_outputs <= most)
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What a call launches, from the kinds of its arguments alone: no tensor, no pointer, no stream."""
+
+    route: Route
+    tile: Tile
+    num_outputs: int
+    page_shape: tuple  # of the result: (kv_blocks, block_stride)
+    block_size: int
+    compress_ratio: int
+    sizes: tuple  # num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks
+    strides: tuple  # table, block, row, cos_sin, page; in elements
+    unit_strides: bool  # every last dimension is contiguous, as the kernels need it
 
 
 # --- numerics: the only place for rounding, exponents and indices -------------------------------------------------------
@@ -157,7 +172,7 @@ def inside(index, size):
 def compress_kernel(
     boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed,
     num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
-    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
     """One program: DIMS dims of one output, to compressed[num_outputs, 512] float32. Neighbours read the same rows."""
     n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
@@ -165,19 +180,22 @@ def compress_kernel(
     token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
     req = inside(tl.load(token_to_req + token).to(tl.int64), num_reqs)
     first = tl.load(positions + token).to(tl.int64) - (C - 1)
+    first_block = floor_div(first, BLOCK_SIZE)
+    first_row = (first - first_block * BLOCK_SIZE).to(tl.int32)
+    first_block = tl.minimum(tl.maximum(first_block, -FAR), FAR).to(tl.int32)  # 32-bit arithmetic on vectors
+    table = block_table + req * table_stride
 
     top = tl.full([DIMS], float("-inf"), tl.float32)
     total = tl.zeros([DIMS], tl.float32)
     weighted = tl.zeros([DIMS], tl.float32)
     for start in range(0, C, ROWS):
-        position = first + start + tl.arange(0, ROWS)
-        block = floor_div(position, BLOCK_SIZE)
-        row = position - block * BLOCK_SIZE
-        entry = block_table + req * table_stride + inside(block, blocks_per_req)
-        physical = inside(tl.load(entry).to(tl.int64), num_blocks)
-        state = state_cache + (physical * block_stride + row * row_stride)[:, None] + dims[None, :]
-        score = tl.load(state + HEAD_DIM)
-        value = tl.load(state)
+        row = first_row + start + tl.arange(0, ROWS)  # from the start of the window's first block
+        block = row // BLOCK_SIZE
+        physical = inside(tl.load(table + inside(first_block + block, blocks_per_req)), num_blocks).to(tl.int64)
+        offset = physical * block_stride + (row - block * BLOCK_SIZE).to(tl.int64) * row_stride
+        state = state_cache + offset[:, None] + dims[None, :]
+        score = tl.load(state + HEAD_DIM, eviction_policy=EVICTION)
+        value = tl.load(state, eviction_policy=EVICTION)
 
         new_top = tl.maximum(top, tl.max(score, axis=0))
         shift = tl.where(new_top == float("-inf"), 0.0, new_top)  # only -inf so far: exp(-inf - 0) = 0, not NaN
@@ -249,13 +267,13 @@ def fused_kernel(
     rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
     num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, rms_norm_eps,
-    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
 ):  # fmt: skip
     """compress_kernel; then the last program of an output to arrive (arrivals[num_outputs] int32, zeros) finalizes it."""
     compress_kernel(
         boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed,
         num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
-        C, BLOCK_SIZE, ROWS, DIMS,
+        C, BLOCK_SIZE, ROWS, DIMS, EVICTION,
     )  # fmt: skip
     tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
     n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
@@ -284,93 +302,122 @@ ARGUMENTS = (
 )
 
 
-def check_arguments(tensors, block_size, compress_ratio):
-    """Raise TypeError or ValueError unless the tensors are as ARGUMENTS says, on one device, and not empty where they are indexed."""
+def kind(argument):
+    """All that a plan needs to know of a tensor."""
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype, argument.device, argument.shape, argument.stride()
+    return type(argument)
+
+
+def check_kinds(kinds, block_size, compress_ratio):
+    """Raise TypeError or ValueError unless the tensors are as ARGUMENTS says, on one device, not empty where they are indexed."""
     if type(block_size) is not int or block_size < 1:
         raise ValueError(f"block_size: {block_size!r} given; an int of at least 1 is needed (rows of a state_cache block)")
     if compress_ratio not in (128, 256, 512):
         raise ValueError(f"compress_ratio: {compress_ratio!r} given; 128, 256 or 512 is needed")
+    for given, (name, dtypes, _) in zip(kinds, ARGUMENTS):
+        if isinstance(given, type):
+            raise TypeError(f"{name}: {given.__name__} given; a torch.Tensor is needed")
+        if given[0] not in dtypes:
+            raise TypeError(f"{name}: {given[0]} given; {' or '.join(map(str, dtypes))} is needed")
+        if given[1] != kinds[0][1]:
+            raise ValueError(f"{name}: on {given[1]}, state_cache on {kinds[0][1]}; one device is needed")
     sizes = {"block_size": block_size}
-    for tensor, (name, dtypes, shape) in zip(tensors, ARGUMENTS):
-        if not isinstance(tensor, torch.Tensor):
-            raise TypeError(f"{name}: {type(tensor).__name__} given; a torch.Tensor is needed")
-        if tensor.dtype not in dtypes:
-            raise TypeError(f"{name}: {tensor.dtype} given; {' or '.join(map(str, dtypes))} is needed")
-        if tensor.device != tensors[0].device:
-            raise ValueError(f"{name}: on {tensor.device}, state_cache on {tensors[0].device}; one device is needed")
-        fits = tensor.dim() == len(shape)
-        for size, needed in zip(tensor.shape, shape):
-            needed = sizes.setdefault(needed, size) if isinstance(needed, str) else needed
-            fits = fits and needed in (None, size)
+    for (_, _, shape, _), (name, _, needed) in zip(kinds, ARGUMENTS):
+        fits = len(shape) == len(needed)
+        for size, wanted in zip(shape, needed):
+            wanted = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
+            fits = fits and wanted in (None, size)
         if not fits:
-            described = ", ".join("any" if n is None else f"{n} = {sizes[n]}" if n in sizes else str(n) for n in shape)
-            raise ValueError(f"{name}: shape {list(tensor.shape)} given; [{described}] is needed")
-    kv_cache, num_outputs = tensors[8], tensors[3].shape[0]
-    if kv_cache.shape[1] < PAGE_BYTES:
-        raise ValueError(f"kv_cache: {kv_cache.shape[1]} bytes a page given; at least {PAGE_BYTES} are needed (64 slots of 584)")
-    for tensor, (name, _, _) in zip(tensors[:8], ARGUMENTS):
-        if num_outputs and tensor.numel() == 0:
-            raise ValueError(f"{name}: shape {list(tensor.shape)} given; {num_outputs} outputs need at least one element")
+            described = ", ".join("any" if n is None else f"{n} = {sizes[n]}" if n in sizes else str(n) for n in needed)
+            raise ValueError(f"{name}: shape {list(shape)} given; [{described}] is needed")
+    num_outputs, block_stride = kinds[3][2][0], kinds[8][2][1]
+    if block_stride < PAGE_BYTES:
+        raise ValueError(f"kv_cache: {block_stride} bytes a page given; at least {PAGE_BYTES} are needed (64 slots of 584)")
+    for (_, _, shape, _), (name, _, _) in zip(kinds[:8], ARGUMENTS):
+        if num_outputs and 0 in shape:
+            raise ValueError(f"{name}: shape {list(shape)} given; {num_outputs} outputs need at least one element")
 
 
-def unit_stride(tensor):
-    """The tensor, or a copy where its last dimension is not contiguous: kernels take the outer strides only."""
-    return tensor if tensor.stride(-1) == 1 or tensor.numel() == 0 else tensor.contiguous()
+@lru_cache(maxsize=4096)
+def make_plan(kinds, block_size, compress_ratio):
+    """Kinds of the nine tensors -> Plan, checked; looked up from the second time on (cache_clear() after a change of ROUTES)."""
+    check_kinds(kinds, block_size, compress_ratio)
+    shapes, strides = [kind[2] for kind in kinds], [kind[3] for kind in kinds]
+    route = ROUTES[detect_platform(kinds[0][1])[0]]
+    return Plan(
+        route=route,
+        tile=route.tile(shapes[3][0]),
+        num_outputs=shapes[3][0],
+        page_shape=tuple(shapes[8]),
+        block_size=block_size,
+        compress_ratio=compress_ratio,
+        sizes=(shapes[2][0], *shapes[4], shapes[0][0], shapes[6][0], shapes[8][0]),
+        strides=(strides[4][0], *strides[0][:2], strides[6][0], shapes[8][1]),
+        unit_strides=all(stride[-1] == 1 or shape[-1] <= 1 for shape, stride in zip(shapes[:8], strides)),
+    )
 
 
-# --- launchers -----------------------------------------------------------------------------------------------------------
+# --- launchers: (plan, the eight input tensors) -> result ----------------------------------------------------------------
 
 
-def launch_two_stage(route, result, inputs, block_size, compress_ratio, rms_norm_eps):
+def launch_two_stage(plan, inputs, rms_norm_eps):
     """Two launches: compress every output to float32, then finalize every output. Plain loads and stores only."""
     state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
-    num_outputs, tile = boundaries.shape[0], route.tiles[compress_ratio]
-    compressed = torch.empty((num_outputs, 512), dtype=torch.float32, device=result.device)
-    compress_kernel[(num_outputs * (512 // tile.dims),)](
+    num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks = plan.sizes
+    table_stride, block_stride, row_stride, cos_sin_stride, page_stride = plan.strides
+    device, tile = state_cache.device, plan.tile
+    result = torch.zeros(plan.page_shape, dtype=torch.uint8, device=device)
+    compressed = torch.empty((plan.num_outputs, 512), dtype=torch.float32, device=device)
+    compress_kernel[(plan.num_outputs * (512 // tile.dims),)](
         boundaries, token_to_req, positions, block_table, state_cache, compressed,
-        positions.shape[0], block_table.shape[0], block_table.shape[1], state_cache.shape[0],
-        block_table.stride(0), state_cache.stride(0), state_cache.stride(1),
-        C=compress_ratio, BLOCK_SIZE=block_size, ROWS=tile.rows, DIMS=tile.dims,
-        num_warps=tile.num_warps, num_stages=tile.num_stages, **route.options,
+        num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
+        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
-    finalize_kernel[(num_outputs,)](
+    finalize_kernel[(plan.num_outputs,)](
         compressed, boundaries, positions, weight, cos_sin_cache, slots, result,
-        positions.shape[0], cos_sin_cache.shape[0], result.shape[0], cos_sin_cache.stride(0), result.stride(0), rms_norm_eps,
-        C=compress_ratio, num_warps=4, **route.options,
+        num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+        C=plan.compress_ratio, num_warps=4,
     )  # fmt: skip
+    return result
 
 
-def launch_fused(route, result, inputs, block_size, compress_ratio, rms_norm_eps):
-    """One launch: the last program of an output to arrive finalizes it. Needs device-wide acquire-release atomics."""
+def launch_fused(plan, inputs, rms_norm_eps):
+    """One launch: the last program of an output to arrive finalizes it. Needs device-wide acquire-release atomics.
+
+    The arrival counters lie behind the result, so that one fill zeroes both.
+    """
     state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
-    num_outputs, tile = boundaries.shape[0], route.tiles[compress_ratio]
-    compressed = torch.empty((num_outputs, 512), dtype=torch.float32, device=result.device)
-    arrivals = torch.zeros((num_outputs,), dtype=torch.int32, device=result.device)
-    fused_kernel[(num_outputs * (512 // tile.dims),)](
+    device, tile = state_cache.device, plan.tile
+    result_bytes = plan.page_shape[0] * plan.page_shape[1]
+    zeros = torch.zeros((result_bytes + 3) // 4 + plan.num_outputs, dtype=torch.int32, device=device)
+    result, arrivals = zeros.view(torch.uint8)[:result_bytes].view(plan.page_shape), zeros[-plan.num_outputs :]
+    compressed = torch.empty((plan.num_outputs, 512), dtype=torch.float32, device=device)
+    fused_kernel[(plan.num_outputs * (512 // tile.dims),)](
         boundaries, token_to_req, positions, block_table, state_cache, compressed, arrivals,
         weight, cos_sin_cache, slots, result,
-        positions.shape[0], block_table.shape[0], block_table.shape[1], state_cache.shape[0],
-        cos_sin_cache.shape[0], result.shape[0],
-        block_table.stride(0), state_cache.stride(0), state_cache.stride(1), cos_sin_cache.stride(0), result.stride(0),
-        rms_norm_eps,
-        C=compress_ratio, BLOCK_SIZE=block_size, ROWS=tile.rows, DIMS=tile.dims,
-        num_warps=tile.num_warps, num_stages=tile.num_stages, **route.options,
+        *plan.sizes, *plan.strides, rms_norm_eps,
+        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
+        num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
+    return result
 
 
 # --- routes: a platform's difference is a row's difference ---------------------------------------------------------------
 
-PORTABLE = Route(
-    launch_two_stage,
-    {ratio: Tile(dims=64, rows=128, num_warps=4, num_stages=2) for ratio in (128, 256, 512)},
-    {},
-)
+PORTABLE = Route(launch_two_stage, tiles=((MANY, Tile(dims=64, rows=128, num_warps=4, num_stages=2)),), eviction="")
 
 ROUTES = {
+    # Measured on an H200 (notes/2026-11-30-tiles.md): few outputs fill the chip with narrow tiles, many stream best with flat ones.
     "nvidia": Route(
         launch_fused,
-        {ratio: Tile(dims=64, rows=64, num_warps=4, num_stages=2) for ratio in (128, 256, 512)},
-        {"enable_fp_fusion": False},
+        tiles=(
+            (32, Tile(dims=32, rows=128, num_warps=4, num_stages=1)),
+            (64, Tile(dims=32, rows=64, num_warps=2, num_stages=1)),
+            (MANY, Tile(dims=64, rows=32, num_warps=2, num_stages=1)),
+        ),
+        eviction="evict_first",
     ),
     "metax": PORTABLE,
     "hygon": PORTABLE,
@@ -396,7 +443,7 @@ PROBES = (
 )
 
 
-@lru_cache(maxsize=None)
+@cache
 def detect_platform(device):
     """torch.device -> (a name of ROUTES, the evidence for it). Unknown devices take the portable route, and say so."""
     if device.type == "cpu":
@@ -426,11 +473,11 @@ def c128_256_512_compress(
         state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
         cos_sin_cache, kv_slot_mapping,
     )  # fmt: skip
-    check_arguments(inputs + (kv_cache,), block_size, compress_ratio)
-    device = state_cache.device
-    result = torch.zeros(kv_cache.shape, dtype=torch.uint8, device=device)
-    if boundary_token_indices.shape[0] > 0:
-        route = ROUTES[detect_platform(device)[0]]
-        with on_device(device):
-            route.launch(route, result, tuple(map(unit_stride, inputs)), block_size, compress_ratio, float(rms_norm_eps))
-    return result
+    plan = make_plan((*map(kind, inputs), kind(kv_cache)), block_size, compress_ratio)
+    if plan.num_outputs == 0:
+        return torch.zeros(plan.page_shape, dtype=torch.uint8, device=kv_cache.device)
+    if not plan.unit_strides:
+        inputs = [tensor.contiguous() for tensor in inputs]
+        return c128_256_512_compress(*inputs, kv_cache, block_size, compress_ratio, rms_norm_eps)
+    with on_device(state_cache.device):
+        return plan.route.launch(plan, inputs, float(rms_norm_eps))

@@ -40,7 +40,9 @@ def main(argv=None):
 
 
 def parse(argv):
-    parser = argparse.ArgumentParser(prog="python -m harness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser = argparse.ArgumentParser(
+        prog="python -m harness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
     verbs = parser.add_subparsers(dest="verb", required=True)
     for verb, what in (
         ("check", "compare a submission's bytes with the reference's"),
@@ -50,9 +52,13 @@ def parse(argv):
         sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
         sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
         sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
-        sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
+        sub.add_argument(
+            "--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted"
+        )
         sub.add_argument("--quick", action="store_true", help="the smallest cases only")
-        sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
+        sub.add_argument(
+            "--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one"
+        )
         sub.add_argument("--route", help="force a row of the submission's ROUTES")
         sub.add_argument("--seed", type=int, default=0)
         sub.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds a case may take (default 600)")
@@ -69,7 +75,7 @@ def parse(argv):
 
 
 def console(arguments, **options):
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS", 140))
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 140)
     return Console(no_color=arguments.no_color or None, highlight=False, width=width, **options)
 
 
@@ -91,7 +97,10 @@ def check(arguments):
 
     chip = chips.Chip(chips.choose_device(arguments.device))
     if timed and chip.interpreted:
-        print("harness time: no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check", file=sys.stderr)
+        print(
+            "harness time: no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check",
+            file=sys.stderr,
+        )
         return EXIT["environment"]
 
     progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(),
@@ -138,7 +147,9 @@ def print_results(arguments, results, made, status, timed):
         print_table(out, board.detail(made))
     ties = sum(r.verdict.ties for r in results if r.verdict)
     if ties:
-        out.print(f"{ties} differing bytes are rounding ties: float64 lies within float32 error of a bfloat16 boundary.", soft_wrap=True)
+        out.print(
+            f"{ties} differing bytes are rounding ties: float64 lies within float32 error of a bfloat16 boundary.", soft_wrap=True
+        )
     if results[0].interpreted:
         out.print("Interpreted on a CPU, where the reference adds in another order: ties do not fail this run.", soft_wrap=True)
     passed = sum(r.status == "pass" for r in results)

@@ -126,5 +126,3 @@ def _nvidia_driver():
     version = pynvml.nvmlSystemGetDriverVersion()
     pynvml.nvmlShutdown()
     return version.decode() if isinstance(version, bytes) else version
-
-

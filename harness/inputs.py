@@ -267,7 +267,9 @@ def bad_indices(arguments):
         outside = ((index < -limit) | (index >= limit)).flatten().nonzero().flatten()
         if outside.numel():
             at, value = int(outside[0]), int(index.flatten()[outside[0]])
-            found.append(f"{name}: {outside.numel()} of {index.numel()} out of range; first {place} {at}: {value}, limit {limit} {what}")
+            found.append(
+                f"{name}: {outside.numel()} of {index.numel()} out of range; first {place} {at}: {value}, limit {limit} {what}"
+            )
         return index.clamp(-limit, limit - 1)
 
     if a["boundary_token_indices"].numel() == 0:
@@ -278,6 +280,8 @@ def bad_indices(arguments):
     window = last[:, None] + torch.arange(1 - C, 1)
     logical = check("positions", "output x row", window // block_size, a["block_table"].shape[1], "blocks a request")
     check("positions", "output", last // C * C, a["cos_sin_cache"].shape[0], "rows of cos_sin_cache")
-    check("block_table", "output x row", a["block_table"][reqs[:, None], logical], a["state_cache"].shape[0], "blocks of state_cache")
+    check(
+        "block_table", "output x row", a["block_table"][reqs[:, None], logical], a["state_cache"].shape[0], "blocks of state_cache"
+    )
     check("kv_slot_mapping", "output", a["kv_slot_mapping"][tokens] // 64, a["kv_cache"].shape[0], "pages of kv_cache")
     return found

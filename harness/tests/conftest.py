@@ -1,0 +1,42 @@
+"""Tests run on an accelerator where there is one, else in Triton's interpreter; the choice comes before triton is imported."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+import torch
+
+sys.path.insert(0, str(Path(__file__).parents[2]))
+from harness import chips, interpreter
+
+DEVICE = chips.choose_device()
+if DEVICE.type == "cpu":
+    os.environ["TRITON_INTERPRET"] = "1"
+    interpreter.repair()
+
+import solution
+
+
+@pytest.fixture
+def device():
+    return DEVICE
+
+
+@pytest.fixture
+def cuda():
+    """The accelerator, for tests of streams, graphs and devices."""
+    if DEVICE.type != "cuda":
+        pytest.skip("needs a CUDA device: streams and graphs do not exist in the interpreter")
+    return DEVICE
+
+
+@pytest.fixture(params=["portable", "nvidia"])
+def route(request, monkeypatch):
+    """Each of the two routes in turn, forced as the harness forces it."""
+    monkeypatch.setattr(solution, "detect_platform", lambda device: (request.param, "forced by a test"))
+    solution.make_plan.cache_clear()
+    yield request.param
+    solution.make_plan.cache_clear()
+
+

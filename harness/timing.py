@@ -8,6 +8,7 @@ device  graph replay over inputs rotated past the L2: the kernels alone. One sam
 import statistics
 import time
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 
@@ -91,7 +92,7 @@ def _warm(chip, calls, inputs, expected):
 
 
 def _device(chip, calls, sets, expected):
-    graphs = [chip.capture(lambda: [call(**one.arguments) for one in sets]) for call in calls]
+    graphs = [chip.capture(partial(_each, call, sets)) for call in calls]
     samples = ([], [])
     for _ in range(WARM_UP + DEVICE_ROUNDS):
         for (replay, _), times in zip(graphs, samples):
@@ -104,6 +105,10 @@ def _device(chip, calls, sets, expected):
     for output in graphs[1][1]:
         _check(output, expected, "device")
     return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+
+
+def _each(call, sets):
+    return [call(**one.arguments) for one in sets]
 
 
 def _check(output, expected, mode):

@@ -38,5 +38,3 @@ def route(request, monkeypatch):
     solution.make_plan.cache_clear()
     yield request.param
     solution.make_plan.cache_clear()
-
-

@@ -103,10 +103,20 @@ def test_copy_keeps_layout_and_notices_a_change_between_the_strides():
 @pytest.mark.parametrize(
     ("name", "place", "value", "said"),
     [
-        ("boundary_token_indices", (0,), 1024, "boundary_token_indices: 1 of 8 out of range; first output 0: 1024, limit 1024 tokens"),
+        (
+            "boundary_token_indices",
+            (0,),
+            1024,
+            "boundary_token_indices: 1 of 8 out of range; first output 0: 1024, limit 1024 tokens",
+        ),
         ("token_to_req", (127,), 2, "token_to_req: 1 of 8 out of range; first output 0: 2, limit 2 requests"),
         ("positions", (127,), 1 << 40, "positions: 128 of 1024 out of range"),
-        ("block_table", (0, 0), 128, "block_table: 8 of 1024 out of range; first output x row 0: 128, limit 128 blocks of state_cache"),
+        (
+            "block_table",
+            (0, 0),
+            128,
+            "block_table: 8 of 1024 out of range; first output x row 0: 128, limit 128 blocks of state_cache",
+        ),
         ("kv_slot_mapping", (127,), -65, "kv_slot_mapping: 1 of 8 out of range; first output 0: -2, limit 1 pages of kv_cache"),
     ],
 )

@@ -239,7 +239,11 @@ def test_cache_past_two_to_the_31_bytes(route, device):
     ("change", "error", "said"),
     [
         ({"state_cache": lambda t: t.double()}, TypeError, "state_cache: torch.float64 given; torch.float32 is needed"),
-        ({"state_cache": lambda t: t[0]}, ValueError, r"state_cache: shape \[8, 1024\] given; \[any, block_size = 8, 1024\] is needed"),
+        (
+            {"state_cache": lambda t: t[0]},
+            ValueError,
+            r"state_cache: shape \[8, 1024\] given; \[any, block_size = 8, 1024\] is needed",
+        ),
         ({"state_cache": lambda t: t[..., :1000]}, ValueError, r"state_cache: shape \[128, 8, 1000\] given"),
         ({"state_cache": lambda t: None}, TypeError, "state_cache: NoneType given; a torch.Tensor is needed"),
         ({"state_cache": lambda t: t[:0]}, ValueError, "state_cache: shape .* 8 outputs need at least one element"),

@@ -1,0 +1,10 @@
+"""Returns int8 where uint8 is needed: exit code 1."""
+
+import torch
+
+
+def c128_256_512_compress(
+    state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
+    cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
+):  # fmt: skip
+    return torch.zeros(kv_cache.shape, dtype=torch.int8, device=kv_cache.device)

@@ -1,0 +1,105 @@
+"""End to end, as a user runs it: `python -m harness ...` in a process of its own; exit codes and messages."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from harness.tests.conftest import DEVICE
+
+ROOT = Path(__file__).parents[2]
+BAD = Path(__file__).parent / "bad_submissions"
+ONE_SMALL = ("--case", "r1_t8192_c512", "--set", "total_tokens=1024")
+
+
+def harness(*arguments, timeout=300):
+    environment = {k: v for k, v in os.environ.items() if k not in ("TRITON_INTERPRET", "COLUMNS")}
+    return subprocess.run(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        cwd=ROOT, env=environment, capture_output=True, text=True, timeout=timeout,
+    )  # fmt: skip
+
+
+def test_check_of_our_solution():
+    """On a CPU it passes; on an accelerator the official verdict of this small case may fail by a tie, never by a wrong byte."""
+    done = harness("check", *ONE_SMALL, "--json")
+    report = json.loads(done.stdout)
+    (record,) = report["records"]
+    assert done.returncode == (0 if report["status"] == "pass" else 1), done.stderr
+    assert record["verdict"]["differing"] == record["verdict"]["ties"] and record["timings_us"] == {}
+    assert len(record["input_sha256"]) == 64 and record["route"] in ("portable", "nvidia")
+
+
+def test_check_prints_a_verdict_a_case():
+    done = harness("check", *ONE_SMALL, "--no-color")
+    assert "r1_t8192_c512+total_tokens=1024" in done.stdout and "of 1 cases passed; seed 0" in done.stdout
+    assert "\x1b[" not in done.stdout
+
+
+def test_a_route_can_be_forced():
+    done = harness("check", *ONE_SMALL, "--route", "nvidia", "--json")
+    (record,) = json.loads(done.stdout)["records"]
+    assert (record["route"], record["evidence"]) == ("nvidia", "forced by --route")
+    done = harness("check", *ONE_SMALL, "--route", "abacus")
+    assert done.returncode == 2 and "abacus: not a route of this submission; its routes: nvidia," in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("name", "code", "said"),
+    [
+        ("wrong_byte", 1, "wrong: output 1, slot 1, int8 dim 1 (group 0): expected"),
+        ("unwritten", 1, "got 0xff"),
+        ("returns_input", 1, "returned memory of the input kv_cache; a new tensor is needed"),
+        ("wrong_dtype", 1, "returned a tensor whose dtype is torch.int8; torch.uint8 is needed"),
+        ("mutates", 1, "the call changed its input positions"),
+        ("raises", 3, "RuntimeError: the submission gave up"),
+        ("exits", 3, "the process ended with exit code 0 without a result"),
+        ("hangs", 4, "no result within 15 s; --timeout raises the limit"),
+        ("wrong_signature", 6, "the signature must be (state_cache, token_to_req, positions,"),
+    ],
+)
+def test_each_fault_has_its_exit_code_and_reason(name, code, said):
+    limit = ("--timeout", "15") if name == "hangs" else ()
+    done = harness("check", BAD / f"{name}.py", *ONE_SMALL, *limit)
+    assert done.returncode == code, done.stdout + done.stderr
+    assert said in done.stdout.replace("\n", " "), done.stdout
+
+
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [
+        (("check", "--case", "r9"), "no case matches r9; known: r1_t8192_c128"),
+        (("check", "--set", "colour=red"), "--set colour=red: FIELD=VALUE is needed"),
+        (("check", "--device", "abacus"), "--device abacus: not available here; known: auto, cpu, cuda"),
+        (("check", "--seed", "-1"), "--seed -1: a number of at least 0"),
+        (("check", "no_such_file.py"), "no_such_file.py"),
+        (("check", "--cases", "no_such_file.json"), "no_such_file.json"),
+        (("check", "--colour"), "unrecognized arguments: --colour"),
+    ],
+)
+def test_usage_errors_exit_with_2_and_say_what_is_known(arguments, said):
+    done = harness(*arguments)
+    assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+
+
+def test_time_needs_an_accelerator():
+    done = harness("time", *ONE_SMALL, "--device", "cpu")
+    assert done.returncode == 5 and "no accelerator" in done.stderr
+
+
+@pytest.mark.skipif(DEVICE.type == "cpu", reason="timing needs an accelerator")
+def test_time_on_an_accelerator():
+    done = harness("time", *ONE_SMALL, "--no-record", "--json")
+    (record,) = json.loads(done.stdout)["records"]
+    assert {len(times["submission"]) for times in record["timings_us"].values()} == {50, 15, 30}
+    wrong = harness("time", BAD / "wrong_byte.py", *ONE_SMALL, "--no-record", "--json")
+    assert wrong.returncode == 1 and json.loads(wrong.stdout)["records"][0]["timings_us"] == {}
+
+
+def test_board_prints_what_is_in_scores():
+    done = harness("board", "--json")
+    assert done.returncode == 0 and isinstance(json.loads(done.stdout), list)
+    assert harness("board").returncode == harness("board", "--markdown", "--detail").returncode == 0

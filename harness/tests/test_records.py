@@ -1,0 +1,84 @@
+"""Records survive writing and reading; the board ranks them and prints the README's table."""
+
+import json
+from dataclasses import asdict, replace
+from pathlib import Path
+
+import pytest
+
+from harness import board, records
+from harness.cases import load_cases
+from harness.records import ScoreRecord
+
+README = Path(__file__).parents[2] / "README.md"
+
+
+def record(submission="ours", sha="a" * 64, run="r1", case=0, cold=20.0, when="2026-01-01T00:00:00+00:00", **changes):
+    verdict = {"compared": 37376, "differing": 0, "ties": 0, "official": True, "regions": {}}
+    timings = {
+        mode: {"reference": [1000.0, 1000.0], "submission": [1000.0 / cold, 1000.0 / cold]} for mode in ("cold", "warm", "device")
+    }
+    made = ScoreRecord(
+        when=when, run=run, platform="nvidia-h200", environment={"chip": "NVIDIA H200", "torch": "2", "triton": "3", "python": "3"},
+        submission=submission, submission_sha256=sha, reference_sha256="b" * 64, route="nvidia", evidence="",
+        case=asdict(load_cases()[case]), seed=0, input_sha256="c" * 64, num_outputs=64, status="pass", message="",
+        verdict=verdict, timings_us=timings, copy_bandwidth=4.0e12,
+    )  # fmt: skip
+    return replace(made, **changes)
+
+
+def test_what_was_appended_is_read(tmp_path):
+    first, second = record(), record(case=1, platform="other-chip")
+    records.append([first], tmp_path)
+    records.append([second, first], tmp_path)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["nvidia-h200.jsonl", "other-chip.jsonl"]
+    assert records.read(tmp_path) == [first, first, second]
+
+
+def test_a_wrong_byte_never_carries_a_speed():
+    verdict = {"compared": 37376, "differing": 2, "ties": 1, "official": False, "regions": {}}
+    with pytest.raises(ValueError, match="timings without a clean check"):
+        record(verdict=verdict)
+    with pytest.raises(ValueError, match="timings without a clean check"):
+        record(verdict=None)
+    assert record(verdict=verdict, timings_us={}).timings_us == {}
+
+
+@pytest.mark.parametrize("line", ["{", "[]", '{"schema": 99}', '{"schema": 1}'])
+def test_a_damaged_record_is_named(tmp_path, line):
+    (tmp_path / "chip.jsonl").write_text(json.dumps(asdict(record())) + "\n" + line + "\n")
+    with pytest.raises(ValueError, match="chip.jsonl, line 2: not a score record"):
+        records.read(tmp_path)
+
+
+def test_floor_is_the_rows_at_the_copy_bandwidth():
+    assert record().floor_us == pytest.approx(64 * 128 * 4096 / 4.0e12 * 1e6)
+    assert board.floor_share(record(cold=100.0)) == pytest.approx(8.388608 / 10.0)
+
+
+def test_the_latest_run_of_each_content_counts_and_the_faster_leads():
+    old, new = record(run="r1", cold=50.0), record(run="r2", cold=10.0, when="2026-02-01T00:00:00+00:00")
+    other = record("theirs", "d" * 64, "r3", cold=30.0)
+    failing = record("broken", "e" * 64, "r4", status="mismatch", timings_us={}, verdict=None)
+    (table,) = board.summaries([old, new, other, failing])
+    assert [row[0] for row in table.rows] == ["theirs", "ours", "broken"]
+    assert table.rows[1][table.columns.index("cold")] == "10.00"
+    assert table.rows[2][table.columns.index("cold")] == "-" and table.rows[2][table.columns.index("official")] == "0/1"
+
+
+def test_a_mean_needs_every_case():
+    run = [record(cold=10.0), record(cold=30.0, case=1)]
+    assert board.mean_speedup(run, "cold") == pytest.approx(20.0)
+    assert board.mean_speedup([*run, record(case=2, timings_us={})], "cold") is None
+
+
+def test_markdown_has_a_row_a_case():
+    text = board.markdown(board.detail([record(), record(case=1)]))
+    assert text.count("\n| r1_t8192_c") == 2 and "| mean |" in text
+
+
+def test_the_readme_shows_what_scores_holds():
+    """The table between the markers is the output of `python -m harness board --markdown --detail`."""
+    shown = README.read_text(encoding="utf-8").split("<!-- scores -->\n")[1].split("<!-- /scores -->")[0]
+    tables = [board.markdown(board.detail(run)) for run in board.latest(records.read()).values()]
+    assert shown.strip() == "\n".join(tables).strip()

@@ -1,0 +1,99 @@
+"""The timing loops on a fake chip whose clock the test turns; the statistics on known samples."""
+
+from types import SimpleNamespace
+
+import pytest
+import torch
+
+from harness import timing
+from harness.cases import CaseSpec
+from harness.inputs import build
+
+
+class FakeChip:
+    """Counts microseconds that calls spend; events read the count."""
+
+    device = torch.device("cpu")
+    has_graphs = True
+    l2_bytes = 1 << 20
+
+    def __init__(self):
+        self.clock_us, self.flushes = 0.0, 0
+
+    def spend(self, us, output):
+        def call(**arguments):
+            self.clock_us += us
+            return output.clone()
+
+        return call
+
+    def event(self):
+        chip = self
+
+        class Event:
+            def record(self):
+                self.at = chip.clock_us
+
+            def elapsed_time(self, end):
+                return (end.at - self.at) * 1e-3  # milliseconds, as torch's events
+
+        return Event()
+
+    def flush(self):
+        self.clock_us += 1000.0
+        self.flushes += 1
+
+    def synchronize(self):
+        pass
+
+    def capture(self, call):
+        returned = call()
+
+        def replay():
+            for mine, new in zip(returned, call()):
+                mine.copy_(new)
+
+        return replay, returned
+
+
+@pytest.fixture
+def inputs():
+    return build(CaseSpec("timed", 1, 256, 128))
+
+
+def test_cold_and_device_samples_hold_the_call_alone(inputs):
+    chip, output = FakeChip(), torch.ones(3)
+    measured = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
+    assert set(measured) == set(timing.MODES)
+    for mode, count in (("cold", timing.COLD_ROUNDS), ("device", timing.DEVICE_ROUNDS)):
+        assert measured[mode].reference == pytest.approx([300.0] * count)
+        assert measured[mode].submission == pytest.approx([20.0] * count)
+        assert measured[mode].speedup == pytest.approx(15.0)
+    assert len(measured["warm"].submission) == timing.WARM_ROUNDS
+    assert chip.flushes == 2 * (timing.WARM_UP + timing.COLD_ROUNDS)
+
+
+@pytest.mark.parametrize("mode", timing.MODES)
+def test_a_changed_output_stops_every_mode(inputs, mode):
+    """A submission that is right until that mode begins, then returns a stale or wrong answer."""
+    chip, output = FakeChip(), torch.ones(3)
+    calls_before = {"cold": 0, "warm": 55, "device": 55 + 400}[mode]
+    count = iter(range(10**6))
+
+    def drifting(**arguments):
+        return output if next(count) < calls_before else torch.zeros(3)
+
+    with pytest.raises(timing.OutputChanged, match=mode):
+        timing.measure(chip, chip.spend(1.0, output), drifting, inputs, output)
+
+
+def test_rotated_inputs_leave_the_l2():
+    chip = SimpleNamespace(l2_bytes=60 << 20)
+    for state_bytes in (1 << 20, 32 << 20, 512 << 20):
+        count = timing.rotation(chip, state_bytes)
+        assert count >= 2 and count * state_bytes >= timing.ROTATED_L2S * chip.l2_bytes
+
+
+def test_quartiles_and_speedup():
+    assert timing.spread([1, 2, 3, 4, 5]) == (2, 3, 4)
+    assert timing.Samples((10, 30, 20), (1, 4, 2)).speedup == 10

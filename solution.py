@@ -116,7 +116,7 @@ def bf16_value(bits):
 
 @triton.jit
 def group_exponent(amax_bits):
-    """bfloat16 bits of a group's largest |z| -> ceil(log2(max(amax, 1e-4) / 127)): 127 * 2^k is bits 0x..FE, the last before the step."""
+    """bfloat16 bits of a group's largest |z| -> ceil(log2(max(amax, 1e-4) / 127)); 127 * 2^k is the last before a step."""
     return tl.maximum(((amax_bits + 1) >> 7) - 133, MIN_EXPONENT)
 
 
@@ -167,8 +167,15 @@ def inside(index, size):
 
 # --- kernels -------------------------------------------------------------------------------------------------------------
 
+# Integers that differ from call to call: compiled once for all values. block_stride and row_stride are not among them: that
+# they are multiples of 16 is what makes the loads of the state 16 bytes wide.
+FREE = [
+    "num_tokens", "num_reqs", "blocks_per_req", "num_blocks", "max_pos", "kv_blocks",
+    "table_stride", "cos_sin_stride", "page_stride",
+]  # fmt: skip
 
-@triton.jit
+
+@triton.jit(do_not_specialize=FREE)
 def compress_kernel(
     boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed,
     num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
@@ -249,7 +256,7 @@ def finalize_output(
     store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), writes)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def finalize_kernel(
     compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
     num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr,
@@ -261,7 +268,7 @@ def finalize_kernel(
     )  # fmt: skip
 
 
-@triton.jit
+@triton.jit(do_not_specialize=FREE)
 def fused_kernel(
     boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed, arrivals,
     rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,

@@ -133,9 +133,10 @@ def print_results(arguments, results, made, status, timed):
         table.add_column(column, justify="left" if column in ("case", "status", "route") else "right")
     for r in results:
         v = r.verdict
-        told = ("-",) * 6 if v is None else (
-            "yes" if v.official else "no", "yes" if v.strict else "no", f"{r.num_outputs:,}", f"{v.compared:,}", str(v.ties), str(v.wrong)
-        )  # fmt: skip
+        told = ("-",) * 6
+        if v is not None:
+            verdicts = ("yes" if holds else "no" for holds in (v.official, v.strict))
+            told = (*verdicts, f"{r.num_outputs:,}", f"{v.compared:,}", str(v.ties), str(v.wrong))
         regions = "-" if v is None else "/".join(str(n) for n in v.regions.values())
         colour = "green" if r.status == "pass" else "red"
         table.add_row(escape(r.case.name), f"[{colour}]{r.status}[/]", *told, regions, escape(r.run.route or "-"))

@@ -72,8 +72,8 @@ def summaries(records):
             SUMMARY,
             tuple(row for row, _ in rows),
             (
-                "official, strict: cases whose bytes pass the contest's check, and are all equal. ties: bytes that float32 rounding explains.",
-                "cold, warm, device: mean over the cases of median reference time over median submission time; - unless all were timed.",
+                "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
+                "cold, warm, device: mean over the cases of reference over submission, medians of one run; - unless all are timed.",
                 "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
             ),
         )

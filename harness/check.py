@@ -28,20 +28,13 @@ class CaseResult:
     @property
     def status(self):
         """Pass: no wrong byte, and on an accelerator the official verdict holds. Interpreted, ties do not count."""
-        if self.verdict is None:
+        if self.run.status != "ok":
             return self.run.status
         return "pass" if self.verdict.wrong == 0 and (self.verdict.official or self.interpreted) else "mismatch"
 
     @property
     def message(self):
-        if self.verdict is None:
-            return self.run.message
-        return "" if self.verdict.strict else self.verdict.first
-
-    @property
-    def timings(self):
-        """{mode: Samples}; none for a submission with a wrong byte."""
-        return self.run.timings if self.verdict is not None and self.verdict.wrong == 0 else {}
+        return self.run.message or (self.verdict.first if self.verdict else "")
 
 
 def default_jobs(interpreted):
@@ -57,7 +50,7 @@ def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=
     workers = Workers(chip.interpreted)
 
     def run(case):
-        with workers.start(Job(submission, case, seed, str(chip.device), route, timed)) as running:
+        with workers.start(Job(submission, case, seed, str(chip.device), route)) as running:
             inputs = build(case, seed)
             faults = bad_indices(inputs.arguments)
             if faults:
@@ -65,8 +58,10 @@ def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=
             expected = getattr(reference, ENTRY)(**inputs.to(chip.device).arguments).cpu()
             chip.empty_cache()
             digest = inputs.digest()
-            result = running.result(timeout)
-        verdict = judge(inputs, expected, result.output) if result.status == "ok" else None
+            result = running.check(timeout)
+            verdict = judge(inputs, expected, result.output) if result.status == "ok" else None
+            if timed and verdict is not None and verdict.wrong == 0:
+                result = running.time(timeout)
         case_result = CaseResult(case, seed, digest, inputs.num_outputs, result, verdict, chip.interpreted)
         done(case_result)
         return case_result

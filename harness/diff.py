@@ -1,7 +1,7 @@
 """Two packed caches -> every differing byte placed: output, slot, region, dimension.
 
 A page is 64 payloads of 576 bytes (448 int8, 64 bfloat16), 64 scale records of 8 bytes (7 scales, one zero), then padding.
-A slot's 584 bytes are taken as its payload followed by its scale record: offset 0..447 int8, 448..575 rope, 576..582 scale, 583 zero.
+A slot's 584 bytes are taken as its payload and then its scale record: offset 0..447 int8, 448..575 rope, 576..582 scale, 583 zero.
 """
 
 from dataclasses import dataclass
@@ -78,7 +78,8 @@ def describe_offset(offset):
         return f"int8 dim {offset} (group {offset // 64})"
     if offset < 576:
         pair, byte = divmod(offset - 448, 4)
-        return f"rope pair {pair} {'odd' if byte > 1 else 'even'} (dim {448 + (offset - 448) // 2}), {'high' if byte % 2 else 'low'} byte"
+        half, part = "odd" if byte > 1 else "even", "high" if byte % 2 else "low"
+        return f"rope pair {pair} {half} (dim {448 + (offset - 448) // 2}), {part} byte"
     return f"scale of group {offset - 576}" if offset < 583 else "zero byte after the scales"
 
 

@@ -36,11 +36,8 @@ class Bounds:
 
 def bounds(inputs, outputs):
     """Inputs on the CPU and [m] outputs -> Bounds."""
-    parts = [_bounds(inputs.arguments, chunk) for chunk in outputs.split(CHUNK)]
-    fields = [[getattr(part, name) for part in parts] for name in Bounds.__dataclass_fields__]
-    return Bounds(
-        *(torch.cat(field, dim=1 if name.endswith("range") else 0) for name, field in zip(Bounds.__dataclass_fields__, fields))
-    )
+    parts = [vars(_bounds(inputs.arguments, chunk)) for chunk in outputs.split(CHUNK)]
+    return Bounds(**{name: torch.cat([p[name] for p in parts], 1 if name.endswith("range") else 0) for name in parts[0]})
 
 
 def _bounds(a, outputs):

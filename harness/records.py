@@ -67,7 +67,7 @@ def from_result(result, when, run, chip, environment, name, path, reference):
         verdict=verdict and {name: getattr(verdict, name) for name in ("compared", "differing", "ties", "official", "regions")},
         timings_us={
             mode: {"reference": [round(t, 2) for t in s.reference], "submission": [round(t, 2) for t in s.submission]}
-            for mode, s in result.timings.items()
+            for mode, s in result.run.timings.items()
         },
         copy_bandwidth=result.run.copy_bandwidth and round(result.run.copy_bandwidth),
     )

@@ -1,7 +1,8 @@
 """One submission, one case, one process of its own -> RunResult. The only module that imports a submission.
 
 The parent is the judge: it draws the same inputs, runs the reference and compares. The worker has no expected bytes at hand
-while it is checked. A worker that crashes, hangs or exits takes nothing else with it.
+while it is checked, and times nothing until the parent, done with its own work, says that no byte is wrong. A worker that
+crashes, hangs or exits takes nothing else with it.
 """
 
 import importlib.util
@@ -33,7 +34,6 @@ class Job:
     seed: int
     device: str
     route: str | None = None  # force a row of the submission's ROUTES
-    timed: bool = False
 
 
 @dataclass(frozen=True)
@@ -77,22 +77,33 @@ class Workers:
 
 
 class Running:
-    """A job under way: `with workers.start(job) as running`. Leaving the block ends the worker's whole process group."""
+    """A job under way: `with workers.start(job) as running`. Leaving the block ends the worker's whole process group.
+
+    `check` waits for the checked call's output; then `time`, at most once and only if that was ok, has it timed.
+    """
 
     def __init__(self, context, job):
         self._log = tempfile.NamedTemporaryFile(mode="r", suffix=".log", encoding="utf-8", errors="replace")
-        self._receiver, sender = context.Pipe(duplex=False)
-        self._process = context.Process(target=_work, args=(sender, job, self._log.name), daemon=True)
+        self._pipe, workers_end = context.Pipe()
+        self._process = context.Process(target=_work, args=(workers_end, job, self._log.name), daemon=True)
         self._process.start()
-        sender.close()
+        workers_end.close()
 
-    def result(self, timeout):
-        """Wait up to `timeout` seconds -> RunResult."""
+    def check(self, timeout):
+        """Wait up to `timeout` seconds for the checked call -> RunResult with its output."""
+        return self._receive(timeout)
+
+    def time(self, timeout):
+        """Have the checked call timed against the reference -> RunResult with timings."""
+        self._pipe.send("time")
+        return self._receive(timeout)
+
+    def _receive(self, timeout):
         try:
-            if not self._receiver.poll(timeout):
+            if not self._pipe.poll(timeout):
                 return RunResult("timeout", f"no result within {timeout:g} s; --timeout raises the limit{self._log_tail()}")
-            result = self._receiver.recv()
-        except EOFError:
+            result = self._pipe.recv()
+        except (EOFError, ConnectionError):
             self._process.join(5)
             code = self._process.exitcode
             how = f"by {signal.Signals(-code).name}" if code and code < 0 else f"with exit code {code}"
@@ -112,35 +123,42 @@ class Running:
         except (ProcessLookupError, PermissionError):
             self._process.kill()
         self._process.join()
-        self._receiver.close()
+        self._pipe.close()
         self._log.close()
 
 
 # --- in the worker -------------------------------------------------------------------------------------------------------
 
 
-def _work(sender, job, log):
+def _work(pipe, job, log):
     os.setsid()
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
+    steps = _run(job)
+    while True:
+        result = _next_result(steps)
+        if result.output is not None:
+            result = replace(result, output=result.output.numpy())  # a tensor would travel as a handle to this process's memory
+        pipe.send(result)
+        pipe.recv()  # "time", or the end of this process
+
+
+def _next_result(steps):
     try:
-        result = _run(job)
+        return next(steps)
     except ContractBroken as error:
-        result = RunResult("mismatch", str(error))
+        return RunResult("mismatch", str(error))
     except SubmissionFailed as error:
-        result = RunResult("crash", str(error))
+        return RunResult("crash", str(error))
     except UnknownRoute as error:
-        result = RunResult("usage", str(error))
+        return RunResult("usage", str(error))
     except Exception:
-        result = RunResult("environment", traceback.format_exc())
-    if result.output is not None:
-        result = replace(result, output=result.output.numpy())  # a tensor would travel as a handle to this process's memory
-    sender.send(result)
-    sender.close()
+        return RunResult("environment", traceback.format_exc())
 
 
 def _run(job):
+    """Two steps: the checked calls -> RunResult with the output; the timing -> RunResult with timings."""
     chip = Chip(torch.device(job.device))
     if chip.interpreted:
         torch.set_num_threads(1)
@@ -158,16 +176,17 @@ def _run(job):
     for _ in range(0 if chip.interpreted else REPEATS):
         if not torch.equal(_checked_call(chip, submission, inputs), output):
             raise ContractBroken("a second call on the same inputs returned other bytes")
+    yield RunResult("ok", "", output.cpu(), route, evidence)
 
-    timings, bandwidth = {}, None
-    if job.timed:
-        bandwidth = chip.copy_bandwidth()
-        reference = getattr(_load(REFERENCE, "reference"), ENTRY)
-        try:
-            timings = timing.measure(chip, reference, submission, inputs, output)
-        except timing.OutputChanged as error:
-            raise ContractBroken(str(error)) from error
-    return RunResult("ok", "", output.cpu(), route, evidence, timings, bandwidth)
+    bandwidth = chip.copy_bandwidth()
+    reference = getattr(_load(REFERENCE, "reference"), ENTRY)
+    try:
+        timings, left_out = timing.measure(chip, reference, submission, inputs, output)
+    except timing.OutputChanged as error:
+        raise ContractBroken(str(error)) from error
+    except Exception:
+        raise SubmissionFailed(f"while it was timed: {traceback.format_exc()}") from None
+    yield RunResult("ok", left_out, None, route, evidence, timings, bandwidth)
 
 
 def _load(path, name):

@@ -77,10 +77,10 @@ def _first(found, limits, differs, tie):
         return ""
     i, offset = places[0].tolist()
     expected, got = int(found.expected[i, offset]), int(found.got[i, offset])
-    return (
-        f"{'tie' if tie[i, offset] else 'wrong'}: output {int(found.outputs[i])}, slot {int(found.slots[i])}, {describe_offset(offset)}: "
-        f"expected {expected:#04x}, got {got:#04x}; float64 {_oracle_value(limits, i, offset, int(found.expected[i, 576 + min(offset // 64, 6)]))}"
-    )
+    what = f"{'tie' if tie[i, offset] else 'wrong'}: output {int(found.outputs[i])}, slot {int(found.slots[i])}"
+    scale_byte = int(found.expected[i, 576 + min(offset // 64, 6)])
+    truth = _oracle_value(limits, i, offset, scale_byte)
+    return f"{what}, {describe_offset(offset)}: expected {expected:#04x}, got {got:#04x}; float64 {truth}"
 
 
 def _oracle_value(limits, i, offset, scale_byte):

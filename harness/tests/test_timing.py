@@ -63,8 +63,8 @@ def inputs():
 
 def test_cold_and_device_samples_hold_the_call_alone(inputs):
     chip, output = FakeChip(), torch.ones(3)
-    measured = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
-    assert set(measured) == set(timing.MODES)
+    measured, left_out = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
+    assert set(measured) == set(timing.MODES) and left_out == ""
     for mode, count in (("cold", timing.COLD_ROUNDS), ("device", timing.DEVICE_ROUNDS)):
         assert measured[mode].reference == pytest.approx([300.0] * count)
         assert measured[mode].submission == pytest.approx([20.0] * count)
@@ -85,6 +85,17 @@ def test_a_changed_output_stops_every_mode(inputs, mode):
 
     with pytest.raises(timing.OutputChanged, match=mode):
         timing.measure(chip, chip.spend(1.0, output), drifting, inputs, output)
+
+
+def test_a_call_that_cannot_be_captured_is_timed_in_the_other_modes(inputs):
+    chip, output = FakeChip(), torch.ones(3)
+
+    def refuse(call):
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    chip.capture = refuse
+    measured, left_out = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
+    assert set(measured) == {"cold", "warm"} and "operation not permitted" in left_out
 
 
 def test_rotated_inputs_leave_the_l2():

@@ -169,13 +169,13 @@ def inside(index, size):
 
 # Integers that differ from call to call: compiled once for all values. block_stride and row_stride are not among them: that
 # they are multiples of 16 is what makes the loads of the state 16 bytes wide.
-FREE = [
+PER_CALL = [
     "num_tokens", "num_reqs", "blocks_per_req", "num_blocks", "max_pos", "kv_blocks",
     "table_stride", "cos_sin_stride", "page_stride",
 ]  # fmt: skip
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=PER_CALL)
 def compress_kernel(
     boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed,
     num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
@@ -256,7 +256,7 @@ def finalize_output(
     store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), writes)
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=PER_CALL)
 def finalize_kernel(
     compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
     num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr,
@@ -268,7 +268,7 @@ def finalize_kernel(
     )  # fmt: skip
 
 
-@triton.jit(do_not_specialize=FREE)
+@triton.jit(do_not_specialize=PER_CALL)
 def fused_kernel(
     boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed, arrivals,
     rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,

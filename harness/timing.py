@@ -1,6 +1,6 @@
 """Reference and submission in turn, in three modes, in microseconds. Never mixed: each mode answers its own question.
 
-cold    the L2 flushed before each call, device events around it. Host time counts where it is longer than the flush.
+cold    the L2 flushed before each call, device events around it. Host time counts only where it is longer than the flush.
 warm    back-to-back calls on one input, wall clock a call: what a serving loop sees, host included.
 device  graph replay over inputs rotated past the L2: the kernels alone. One sample is one replay, divided by its calls.
 """

@@ -1,4 +1,4 @@
-"""Device time of every tile of solution.py's nvidia route on the official cases: python notes/sweep_tiles.py [OUT.jsonl]
+"""Device time of every tile of solution.py's nvidia route: python notes/sweep_tiles.py [CASE ...], all official cases by default.
 
 Graph replay over inputs rotated past the L2, as mode `device` of the harness; median of 10 replays. Times only: whether the
 bytes are right is what `python -m harness check` shows. Needs an accelerator with graphs; about a second a tile and case.
@@ -6,7 +6,6 @@ bytes are right is what `python -m harness check` shows. Needs an accelerator wi
 
 import dataclasses
 import itertools
-import json
 import statistics
 import sys
 from pathlib import Path
@@ -26,9 +25,8 @@ def sweep(case, chip, floor_us):
     for dims, rows, warps in itertools.product(DIMS, ROWS, WARPS):
         if PER_THREAD[0] <= dims * rows / (32 * warps) <= PER_THREAD[1]:
             found.append((device_us(chip, sets, solution.Tile(dims, rows, warps, num_stages=1)), (dims, rows, warps)))
-    best = ", ".join(f"{us:.1f} {tile}" for us, tile in sorted(found)[:6])
-    print(f"{case.name}: floor {floor_us:.1f} us; best (dims, rows, warps): {best}", flush=True)
-    return [{"case": case.name, "tile": tile, "us": round(us, 2)} for us, tile in found]
+    told = ", ".join(f"{us:.1f} {tile}" for us, tile in sorted(found))
+    print(f"{case.name}: floor {floor_us:.1f} us; us (dims, rows, warps), best first: {told}", flush=True)
 
 
 def device_us(chip, sets, tile):
@@ -50,8 +48,7 @@ def device_us(chip, sets, tile):
 if __name__ == "__main__":
     chip = chips.Chip(chips.choose_device())
     bandwidth = chip.copy_bandwidth()
-    print(f"{chip.environment()}; copy {bandwidth / 1e12:.2f} TB/s")
+    print(f"{chip.environment()}; copy {bandwidth / 1e12:.2f} TB/s", flush=True)
     solution.detect_platform = lambda device: ("nvidia", "forced by the sweep")
-    lines = [line for case in cases.load_cases() for line in sweep(case, chip, case.total_tokens * 4096 / bandwidth * 1e6)]
-    if len(sys.argv) > 1:
-        Path(sys.argv[1]).write_text("".join(json.dumps(line) + "\n" for line in lines))
+    for case in cases.select_cases(cases.load_cases(), sys.argv[1:]):
+        sweep(case, chip, case.total_tokens * 4096 / bandwidth * 1e6)

@@ -13,6 +13,7 @@ import uuid
 from dataclasses import asdict
 from pathlib import Path
 
+from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -75,7 +76,7 @@ def parse(argv):
 
 
 def console(arguments, **options):
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 140)
+    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 160)
     return Console(no_color=arguments.no_color or None, highlight=False, width=width, **options)
 
 
@@ -128,22 +129,27 @@ def check(arguments):
 
 def print_results(arguments, results, made, status, timed):
     out = console(arguments)
-    table = RichTable(title=escape(f"{arguments.submission}: {board.conditions(made[0])}"), title_justify="left")
-    for column in ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong", "int8/scale/rope/other", "route"):
-        table.add_column(column, justify="left" if column in ("case", "status", "route") else "right")
+    routes = sorted({r.run.route for r in results if r.run.route})
+    out.print(f"{arguments.submission}: {board.conditions(made[0])}", markup=False, soft_wrap=True)
+    if routes:
+        evidence = next(r.run.evidence for r in results if r.run.route)
+        out.print(f"route {', '.join(routes)} ({evidence})", markup=False, soft_wrap=True)
+    table = RichTable(box=box.SIMPLE)
+    for column in ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong"):
+        table.add_column(column, justify="left" if column in ("case", "status") else "right", overflow="fold")
     for r in results:
-        v = r.verdict
         told = ("-",) * 6
-        if v is not None:
+        if r.verdict is not None:
+            v = r.verdict
             verdicts = ("yes" if holds else "no" for holds in (v.official, v.strict))
             told = (*verdicts, f"{r.num_outputs:,}", f"{v.compared:,}", str(v.ties), str(v.wrong))
-        regions = "-" if v is None else "/".join(str(n) for n in v.regions.values())
-        colour = "green" if r.status == "pass" else "red"
-        table.add_row(escape(r.case.name), f"[{colour}]{r.status}[/]", *told, regions, escape(r.run.route or "-"))
+        table.add_row(escape(r.case.name), f"[{'green' if r.status == 'pass' else 'red'}]{r.status}[/]", *told)
     out.print(table)
     for r in results:
         if r.message:
-            out.print(f"{r.case.name}: {r.message}", markup=False, soft_wrap=True)
+            regions = r.verdict.regions if r.verdict and not r.run.message else {}
+            counts = ", ".join(f"{count} {region}" for region, count in regions.items() if count)
+            out.print(f"{r.case.name}: {counts and counts + '; first '}{r.message}", markup=False, soft_wrap=True)
     if timed:
         print_table(out, board.detail(made))
     ties = sum(r.verdict.ties for r in results if r.verdict)

@@ -3,7 +3,7 @@
 import statistics
 from dataclasses import dataclass
 
-from harness.timing import MODES, Samples
+from harness.timing import MODES, Samples, spread
 
 SUMMARY = ("submission", "sha256", "route", "official", "strict", "ties", "cold", "warm", "device", "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
@@ -85,13 +85,12 @@ def detail(run):
     """One run, a row a case, and the means."""
     rows = []
     for record in run:
-        medians = {mode: statistics.median(t["submission"]) for mode, t in record.timings_us.items()}
         rows.append(
             (
                 record.case["name"],
                 ("yes" if record.verdict["official"] else "no") if record.verdict else record.status,
                 str(record.verdict["ties"]) if record.verdict else "-",
-                *(f"{medians[mode]:.1f}" if mode in medians else "-" for mode in MODES),
+                *(_spread(record.timings_us.get(mode)) for mode in MODES),
                 f"{record.floor_us:.1f}" if record.copy_bandwidth else "-",
                 *(_times(speedup(record, mode)) for mode in MODES),
                 f"{floor_share(record):.0%}" if record.timings_us else "-",
@@ -104,7 +103,10 @@ def detail(run):
         f"{last.submission} ({last.submission_sha256[:8]}), route {last.route or '-'}: {conditions(last)}",
         DETAIL,
         tuple(rows),
-        ("us: median microseconds a call of the submission. x: reference over submission, medians of one run.",),
+        (
+            "us: microseconds a call of the submission, median [first, third quartile]. x: reference over submission, medians.",
+            "floor: every state row read once at the copy bandwidth measured beside it; of floor: its share of the device time.",
+        ),
     )
 
 
@@ -119,6 +121,13 @@ def markdown(table):
     lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |", "|" + " --- |" * len(table.columns)]
     lines += ["| " + " | ".join(row) + " |" for row in table.rows]
     return "\n".join(lines + [""] + [f"{note}  " for note in table.notes]).rstrip() + "\n"
+
+
+def _spread(times):
+    if times is None:
+        return "-"
+    low, median, high = spread(times["submission"])
+    return f"{median:.1f} [{low:.1f}, {high:.1f}]"
 
 
 def _times(ratio):

@@ -77,7 +77,7 @@ class Chip:
         return self._backend.Event(enable_timing=True)
 
     def flush(self):
-        """Read FLUSH_BYTES, asynchronously: the L2 then holds nothing of the inputs, and no dirty line for the call to write back."""
+        """Read FLUSH_BYTES, asynchronously: the L2 then holds no byte of the inputs, and no dirty line for a call to write back."""
         if self._flush is None:
             self._flush = torch.zeros(FLUSH_BYTES // 4, dtype=torch.float32, device=self.device)
         self._flush.sum()

@@ -4,10 +4,12 @@ A float32 kernel may add in any order, so its value before the bfloat16 rounding
 Every later step is monotone, so the interval gives, for each byte, the values that are right in some order of addition. A byte
 that differs from the reference but lies inside is a rounding tie; a byte outside is wrong, however small the difference.
 
-Bound, with u = 2^-24 and C rows (standard forward error analysis of sums; each constant is a worst case, not a fit):
-    compressed   u * [(2C + 64) * sum w|v| + sum w|v||s - max| + sum w|v| * sum w|s - max|]  + flushed subnormals
-                 2C: adding C weights and C products one by one; 64: exp, division, rescaling; |s - max|: rounding the exponent
-    mean square  propagated from the above, and 512 u for its own sum
+Bound, with u = 2^-24 and C rows. A sum of n terms errs by at most 4 sqrt(n) u times the sum of their sizes, in any order,
+but for a chance of 7e-4 if every rounding were as large as it can be (Higham and Mary, A new approach to probabilistic
+rounding error analysis, SIAM J. Sci. Comput. 41, 2019); real errors are a tenth of that (notes/2026-11-30-rounding-bound.md).
+    compressed   u * [(8 sqrt(C) + 32) * sum w|v| + sum w|v||s - max| + sum w|v| * sum w|s - max|]  + flushed subnormals
+                 8 sqrt(C): the sums of weights and of products; 32: exp, division, rescaling; |s - max|: rounding the exponent
+    mean square  propagated from the above, and 4 sqrt(512) u for its own sum
     z, rotation  propagated, and 2 u and 3 u for their own operations
 """
 
@@ -53,7 +55,7 @@ def _bounds(a, outputs):
 
     compressed, error = _compressed(values, scores, C)
     square = compressed.square().sum(-1, keepdim=True)
-    square_error = (2 * compressed.abs() * error + error.square()).sum(-1, keepdim=True) + 512 * U * square
+    square_error = (2 * compressed.abs() * error + error.square()).sum(-1, keepdim=True) + 4 * 512**0.5 * U * square
     eps = torch.tensor(a["rms_norm_eps"], dtype=torch.float32).double()
     square = torch.where(square > torch.finfo(torch.float32).max, torch.inf, square)  # as float32 overflows
     rrms = torch.rsqrt(square / 512 + eps)
@@ -77,7 +79,7 @@ def _compressed(values, scores, C):
     depth = torch.where(scores == -torch.inf, 0.0, scores.amax(1, keepdim=True) - scores)  # of a row below the maximum
     weights = torch.softmax(scores, dim=1)
     size = (weights * values.abs()).sum(1)
-    error = (2 * C + 64) * size + (weights * values.abs() * depth).sum(1) + size * (weights * depth).sum(1)
+    error = (8 * C**0.5 + 32) * size + (weights * values.abs() * depth).sum(1) + size * (weights * depth).sum(1)
     flushed = C * LEAST_NORMAL * (1 + values.abs().amax(1))
     return (weights * values).sum(1), U * error + flushed
 

@@ -13,7 +13,6 @@ import uuid
 from dataclasses import asdict
 from pathlib import Path
 
-from rich import box
 from rich.console import Console
 from rich.markup import escape
 from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
@@ -130,11 +129,12 @@ def check(arguments):
 def print_results(arguments, results, made, status, timed):
     out = console(arguments)
     routes = sorted({r.run.route for r in results if r.run.route})
-    out.print(f"{arguments.submission}: {board.conditions(made[0])}", markup=False, soft_wrap=True)
+    out.print(f"{os.path.relpath(arguments.submission)}: {board.conditions(made[0])}", markup=False, soft_wrap=True)
     if routes:
         evidence = next(r.run.evidence for r in results if r.run.route)
         out.print(f"route {', '.join(routes)} ({evidence})", markup=False, soft_wrap=True)
-    table = RichTable(box=box.SIMPLE)
+    out.print()
+    table = RichTable(box=None, padding=(0, 2, 0, 0))
     for column in ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong"):
         table.add_column(column, justify="left" if column in ("case", "status") else "right", overflow="fold")
     for r in results:
@@ -145,6 +145,7 @@ def print_results(arguments, results, made, status, timed):
             told = (*verdicts, f"{r.num_outputs:,}", f"{v.compared:,}", str(v.ties), str(v.wrong))
         table.add_row(escape(r.case.name), f"[{'green' if r.status == 'pass' else 'red'}]{r.status}[/]", *told)
     out.print(table)
+    out.print()
     for r in results:
         if r.message:
             regions = r.verdict.regions if r.verdict and not r.run.message else {}

@@ -35,8 +35,8 @@ def main(argv=None):
         print(f"harness {arguments.verb}: {error}", file=sys.stderr)
         return EXIT["usage"]
     except KeyboardInterrupt:
-        print(f"harness {arguments.verb}: interrupted", file=sys.stderr)
-        return 130
+        print(f"harness {arguments.verb}: interrupted", file=sys.stderr, flush=True)
+        os._exit(130)  # a thread may still be computing a reference; nothing is half written
 
 
 def parse(argv):

@@ -41,12 +41,15 @@ def default_jobs(interpreted):
     """Cases at a time: one on an accelerator; interpreted, one a core as far as memory goes."""
     if not interpreted:
         return 1
-    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_AVPHYS_PAGES")
+    memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_PER_JOB))
 
 
 def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=600.0, jobs=None, done=lambda result: None):
-    """Run `submission` (a path) on every case -> [CaseResult] in order. `done(result)` is called as each one ends."""
+    """Run `submission` (a path) on every case -> [CaseResult] in order. `done(result)` is called as each one ends.
+
+    Timed cases run one at a time. An exception, Ctrl-C included, ends all workers before it goes on.
+    """
     workers = Workers(chip.interpreted)
 
     def run(case):
@@ -66,5 +69,10 @@ def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=
         done(case_result)
         return case_result
 
-    with ThreadPoolExecutor(jobs or default_jobs(chip.interpreted)) as pool:
-        return list(pool.map(run, cases))
+    pool = ThreadPoolExecutor(1 if timed else jobs or default_jobs(chip.interpreted))
+    futures = [pool.submit(run, case) for case in cases]
+    try:
+        return [future.result() for future in futures]
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+        workers.stop()

@@ -5,6 +5,7 @@ while it is checked, and times nothing until the parent, done with its own work,
 crashes, hangs or exits takes nothing else with it.
 """
 
+import importlib.machinery
 import importlib.util
 import multiprocessing
 import os
@@ -71,9 +72,16 @@ class Workers:
             os.environ.pop("TRITON_INTERPRET", None)
         self._context = multiprocessing.get_context("forkserver")
         self._context.set_forkserver_preload(["torch", "triton", "numpy"])
+        self._running = []
 
     def start(self, job):
-        return Running(self._context, job)
+        self._running.append(Running(self._context, job))
+        return self._running[-1]
+
+    def stop(self):
+        """Kill every worker that is still running; what waits for one gets its end as a crash."""
+        for running in self._running:
+            running.kill()
 
 
 class Running:
@@ -84,6 +92,7 @@ class Running:
 
     def __init__(self, context, job):
         self._log = tempfile.NamedTemporaryFile(mode="r", suffix=".log", encoding="utf-8", errors="replace")
+        self._ended = False
         self._pipe, workers_end = context.Pipe()
         self._process = context.Process(target=_work, args=(workers_end, job, self._log.name), daemon=True)
         self._process.start()
@@ -118,13 +127,19 @@ class Running:
         return f"; its output ended:\n{text}" if text else ""
 
     def __exit__(self, *_):
-        try:
-            os.killpg(self._process.pid, signal.SIGKILL)  # the worker leads a group of its own
-        except (ProcessLookupError, PermissionError):
-            self._process.kill()
+        self.kill()
         self._process.join()
+        self._ended = True
         self._pipe.close()
         self._log.close()
+
+    def kill(self):
+        if self._ended:  # its number may be another process's by now
+            return
+        try:
+            os.killpg(self._process.pid, signal.SIGKILL)  # the worker leads a group of its own, once it runs
+        except (ProcessLookupError, PermissionError):
+            self._process.kill()
 
 
 # --- in the worker -------------------------------------------------------------------------------------------------------
@@ -191,10 +206,10 @@ def _run(job):
 
 def _load(path, name):
     """Import the file at `path` as module `name`: its kernels find their own source by it."""
-    spec = importlib.util.spec_from_file_location(name, path)
-    module = importlib.util.module_from_spec(spec)
+    loader = importlib.machinery.SourceFileLoader(name, str(path))
+    module = importlib.util.module_from_spec(importlib.util.spec_from_loader(name, loader))
     sys.modules[name] = module
-    _guard(lambda: spec.loader.exec_module(module))
+    _guard(lambda: loader.exec_module(module))
     return module
 
 

@@ -2,8 +2,11 @@
 
 import json
 import os
+import signal
 import subprocess
 import sys
+import time
+import uuid
 from pathlib import Path
 
 import pytest
@@ -83,6 +86,56 @@ def test_each_fault_has_its_exit_code_and_reason(name, code, said):
 def test_usage_errors_exit_with_2_and_say_what_is_known(arguments, said):
     done = harness(*arguments)
     assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+
+
+def left_behind(mark):
+    """Processes that still carry `mark` in their environment."""
+    found = []
+    for path in Path("/proc").glob("[0-9]*/environ"):
+        try:
+            if mark.encode() in path.read_bytes():
+                found.append(path.parent.name)
+        except OSError:  # ended meanwhile, or another user's
+            continue
+    return found
+
+
+def start_marked(mark, *arguments):
+    environment = {**os.environ, "HARNESS_MARK": mark}
+    environment.pop("TRITON_INTERPRET", None)
+    return subprocess.Popen(
+        [sys.executable, "-m", "harness", *map(str, arguments)],
+        cwd=ROOT, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True,
+    )  # fmt: skip
+
+
+def wait_until_gone(mark, seconds):
+    end = time.monotonic() + seconds
+    while left_behind(mark) and time.monotonic() < end:
+        time.sleep(0.1)
+    return left_behind(mark)
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for left-over processes in /proc")
+def test_ctrl_c_ends_everything_at_once():
+    mark = uuid.uuid4().hex
+    running = start_marked(mark, "check", BAD / "hangs.py", *ONE_SMALL)
+    while len(left_behind(mark)) < 4:  # the command, its fork server, a resource tracker, the worker
+        assert running.poll() is None
+        time.sleep(0.1)
+    os.killpg(running.pid, signal.SIGINT)  # as a terminal sends it
+    start = time.monotonic()
+    _, errors = running.communicate(timeout=30)
+    assert running.returncode == 130 and "interrupted" in errors
+    assert time.monotonic() - start < 3 and wait_until_gone(mark, 3) == []
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for left-over processes in /proc")
+def test_a_hang_leaves_no_process_behind():
+    mark = uuid.uuid4().hex
+    running = start_marked(mark, "check", BAD / "hangs.py", *ONE_SMALL, "--timeout", "2")
+    running.communicate(timeout=120)
+    assert running.returncode == 4 and wait_until_gone(mark, 3) == []
 
 
 def test_time_needs_an_accelerator():

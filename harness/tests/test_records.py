@@ -78,7 +78,8 @@ def test_markdown_has_a_row_a_case():
 
 
 def test_the_readme_shows_what_scores_holds():
-    """The table between the markers is the output of `python -m harness board --markdown --detail`."""
-    shown = README.read_text(encoding="utf-8").split("<!-- scores -->\n")[1].split("<!-- /scores -->")[0]
-    tables = [board.markdown(board.detail(run)) for run in board.latest(records.read()).values()]
-    assert shown.strip() == "\n".join(tables).strip()
+    """The table between the markers is `board --markdown --detail` of the run that the first marker names."""
+    run, _, rest = README.read_text(encoding="utf-8").split("<!-- scores: run ")[1].partition(" -->\n")
+    shown = rest.split("<!-- /scores -->")[0]
+    found = [record for record in records.read() if record.run == run]
+    assert len(found) == 12 and shown == board.markdown(board.detail(found))

@@ -3,7 +3,7 @@
 import statistics
 from dataclasses import dataclass
 
-from harness.timing import MODES, Samples, spread
+from harness.stats import MODES, Samples, spread
 
 SUMMARY = ("submission", "sha256", "route", "official", "strict", "ties", "cold", "warm", "device", "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")

@@ -3,6 +3,7 @@
 import fcntl
 import hashlib
 import json
+import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -78,25 +79,68 @@ def sha256(path):
 
 
 def append(records, folder=SCORES):
-    """Add records to their platforms' files, all lines of a file in one write under a lock."""
+    """Add records to their platforms' files."""
     folder.mkdir(exist_ok=True)
     for platform in sorted({record.platform for record in records}):
-        lines = [json.dumps(asdict(record)) for record in records if record.platform == platform]
-        with open(folder / f"{platform}.jsonl", "a", encoding="utf-8") as file:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            file.write("".join(line + "\n" for line in lines))
+        lines = [json.dumps(sealed(record)) for record in records if record.platform == platform]
+        append_lines(folder / f"{platform}.jsonl", lines)
+
+
+def append_lines(path, lines):
+    """Add lines to a file in one write under a lock: writers side by side lose none, and a killed one spoils no later line."""
+    data = "".join(line + "\n" for line in lines).encode()
+    with open(path, "ab+") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)  # held until the file is closed, after the data is out
+        file.seek(0, os.SEEK_END)
+        if file.tell() and os.pread(file.fileno(), 1, file.tell() - 1) != b"\n":
+            data = b"\n" + data  # the last writer died within its line
+        file.write(data)
+
+
+def sealed(record):
+    """ScoreRecord -> its values and their seal, the SHA-256 that tells an edited line from a written one."""
+    values = asdict(record)
+    return {**values, "seal": seal(values)}
+
+
+def seal(values):
+    return hashlib.sha256(json.dumps(values, sort_keys=True).encode()).hexdigest()[:16]
+
+
+def verify(folder=SCORES):
+    """Every line of every platform's file that is damaged, edited or unreadable, as text; [] if all are sound."""
+    found = []
+    for path in record_files(folder):
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
+            try:
+                values = json.loads(line)
+                given = values.pop("seal")
+                parse(values)
+                if given != seal(values):
+                    found.append(f"{path}, line {number}: edited: its values do not match its seal")
+            except (ValueError, KeyError, AttributeError, TypeError) as error:
+                found.append(f"{path}, line {number}: damaged: {error!r}")
+    return found
+
+
+def record_files(folder):
+    return [path for path in sorted(Path(folder).glob("*.jsonl")) if path.name != "platform_reports.jsonl"]
+
+
+def parse(values):
+    """Values of a line -> ScoreRecord. A later schema may add fields: they are passed over; a missing one is an error."""
+    if not isinstance(values.get("schema"), int):
+        raise ValueError("no schema number")
+    return ScoreRecord(**{field.name: values[field.name] for field in fields(ScoreRecord)})
 
 
 def read(folder=SCORES):
-    """[ScoreRecord] of all platforms, oldest first within a file. ValueError names the file and line that cannot be read."""
+    """[ScoreRecord] of all platforms, oldest first within a file. Damaged lines are passed over: `verify` names them."""
     records = []
-    for path in sorted(Path(folder).glob("*.jsonl")):
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for path in record_files(folder):
+        for line in path.read_bytes().splitlines():
             try:
-                values = json.loads(line)
-                if values.get("schema") != SCHEMA:
-                    raise ValueError(f"schema {values.get('schema')} given; this harness reads {SCHEMA}")
-                records.append(ScoreRecord(**{field.name: values[field.name] for field in fields(ScoreRecord)}))
-            except (ValueError, KeyError, AttributeError) as error:
-                raise ValueError(f"{path}, line {number}: not a score record: {error!r}") from error
+                records.append(parse(json.loads(line)))
+            except (ValueError, KeyError, AttributeError, TypeError):
+                continue
     return records

@@ -5,37 +5,18 @@ warm    back-to-back calls on one input, wall clock a call: what a serving loop 
 device  graph replay over inputs rotated past the L2: the kernels alone. One sample is one replay, divided by its calls.
 """
 
-import statistics
 import time
-from dataclasses import dataclass
 from functools import partial
 
 import torch
 
-MODES = ("cold", "warm", "device")
+from harness.stats import Samples
+
 WARM_UP = 5  # rounds whose samples are dropped
 COLD_ROUNDS = 50
 WARM_ROUNDS, WARM_CALLS = 15, 20  # calls between two readings of the clock
 DEVICE_ROUNDS = 30
 ROTATED_L2S = 3  # rotated inputs hold at least so many L2s of state
-
-
-@dataclass(frozen=True)
-class Samples:
-    """Microseconds a call, reference and submission alternating in one run."""
-
-    reference: tuple
-    submission: tuple
-
-    @property
-    def speedup(self):
-        """Median over median; more than 1 where the submission is faster."""
-        return statistics.median(self.reference) / statistics.median(self.submission)
-
-
-def spread(samples):
-    """(first quartile, median, third quartile) of at least two samples."""
-    return tuple(statistics.quantiles(samples, n=4, method="inclusive"))
 
 
 class OutputChanged(Exception):

@@ -1,6 +1,8 @@
 """Records survive writing and reading; the board ranks them and prints the README's table."""
 
 import json
+import subprocess
+import sys
 from dataclasses import asdict, replace
 from pathlib import Path
 
@@ -44,11 +46,52 @@ def test_a_wrong_byte_never_carries_a_speed():
     assert record(verdict=verdict, timings_us={}).timings_us == {}
 
 
-@pytest.mark.parametrize("line", ["{", "[]", '{"schema": 99}', '{"schema": 1}'])
-def test_a_damaged_record_is_named(tmp_path, line):
-    (tmp_path / "chip.jsonl").write_text(json.dumps(asdict(record())) + "\n" + line + "\n")
-    with pytest.raises(ValueError, match="chip.jsonl, line 2: not a score record"):
-        records.read(tmp_path)
+def damage(text):
+    """Ways in which a line of a scores file goes bad, and the word that `verify` has for each."""
+    return {
+        "damaged": [text[: len(text) // 2], "[]", '{"schema": 99}', json.dumps({"schema": 1, "seal": "0"})],
+        "edited": [text.replace('"seed": 0', '"seed": 1'), text.replace("50.0", "5.0")],
+    }
+
+
+def test_damaged_and_edited_lines_are_named_and_the_others_read(tmp_path):
+    path = tmp_path / "chip.jsonl"
+    good = json.dumps(records.sealed(record()))
+    assert records.verify(tmp_path) == []
+    for word, lines in damage(good).items():
+        for line in lines:
+            path.write_text(good + "\n" + line + "\n" + good + "\n")
+            (found,) = records.verify(tmp_path)
+            assert found.startswith(f"{path}, line 2: {word}"), found
+            assert len(records.read(tmp_path)) == (2 if word == "damaged" else 3)
+
+
+def test_a_later_schema_may_add_fields(tmp_path):
+    values = {**asdict(record()), "schema": 2, "colour": "red"}
+    (tmp_path / "chip.jsonl").write_text(json.dumps({**values, "seal": records.seal(values)}) + "\n")
+    assert records.verify(tmp_path) == [] and records.read(tmp_path)[0].submission == "ours"
+
+
+def test_a_killed_writer_spoils_no_later_record(tmp_path):
+    (tmp_path / "nvidia-h200.jsonl").write_text('{"schema": 1, "when": "20')
+    records.append([record()], tmp_path)
+    assert records.read(tmp_path) == [record()]
+    assert [text.split(": ")[1] for text in records.verify(tmp_path)] == ["damaged"]
+
+
+def test_two_writers_lose_no_record(tmp_path):
+    code = (
+        "import sys; from pathlib import Path; from harness import records; from harness.tests.test_records import record\n"
+        "for i in range(500): records.append([record(run=sys.argv[1] + str(i))], Path(sys.argv[2]))"
+    )
+    writers = [subprocess.Popen([sys.executable, "-c", code, name, str(tmp_path)], cwd=README.parent) for name in "ab"]
+    assert [writer.wait(120) for writer in writers] == [0, 0]
+    assert {r.run for r in records.read(tmp_path)} == {f"{name}{i}" for name in "ab" for i in range(500)}
+    assert records.verify(tmp_path) == []
+
+
+def test_the_committed_records_are_sound():
+    assert records.verify() == []
 
 
 def test_floor_is_the_rows_at_the_copy_bandwidth():

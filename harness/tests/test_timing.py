@@ -5,7 +5,7 @@ from types import SimpleNamespace
 import pytest
 import torch
 
-from harness import timing
+from harness import stats, timing
 from harness.cases import CaseSpec
 from harness.inputs import build
 
@@ -64,7 +64,7 @@ def inputs():
 def test_cold_and_device_samples_hold_the_call_alone(inputs):
     chip, output = FakeChip(), torch.ones(3)
     measured, left_out = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
-    assert set(measured) == set(timing.MODES) and left_out == ""
+    assert set(measured) == set(stats.MODES) and left_out == ""
     for mode, count in (("cold", timing.COLD_ROUNDS), ("device", timing.DEVICE_ROUNDS)):
         assert measured[mode].reference == pytest.approx([300.0] * count)
         assert measured[mode].submission == pytest.approx([20.0] * count)
@@ -73,7 +73,7 @@ def test_cold_and_device_samples_hold_the_call_alone(inputs):
     assert chip.flushes == 2 * (timing.WARM_UP + timing.COLD_ROUNDS)
 
 
-@pytest.mark.parametrize("mode", timing.MODES)
+@pytest.mark.parametrize("mode", stats.MODES)
 def test_a_changed_output_stops_every_mode(inputs, mode):
     """A submission that is right until that mode begins, then returns a stale or wrong answer."""
     chip, output = FakeChip(), torch.ones(3)
@@ -106,5 +106,12 @@ def test_rotated_inputs_leave_the_l2():
 
 
 def test_quartiles_and_speedup():
-    assert timing.spread([1, 2, 3, 4, 5]) == (2, 3, 4)
-    assert timing.Samples((10, 30, 20), (1, 4, 2)).speedup == 10
+    assert stats.spread([1, 2, 3, 4, 5]) == (2, 3, 4)
+    assert stats.Samples((10, 30, 20), (1, 4, 2)).speedup == 10
+
+
+def test_interval_of_a_ratio_covers_it_and_narrows_with_the_spread():
+    wide = stats.ratio_interval([90, 100, 110] * 10, [9, 10, 11] * 10)
+    narrow = stats.ratio_interval([99, 100, 101] * 10, [9.9, 10, 10.1] * 10)
+    assert wide[0] < narrow[0] <= 10 <= narrow[1] < wide[1]
+    assert stats.ratio_interval([1.0, 2.0] * 9, [1.0] * 9) == stats.ratio_interval([1.0, 2.0] * 9, [1.0] * 9)

@@ -1,7 +1,7 @@
-"""Command line: `python -m harness check|time|board`. Parse, call, print, exit; no logic.
+"""Command line: `python -m harness VERB`. Parse, call, print, exit; no logic.
 
 Results go to standard output, progress to standard error. Exit codes: 0 pass, 1 mismatch, 2 usage, 3 crash of the submission,
-4 timeout, 5 environment, 6 preflight finding.
+4 timeout, 5 environment, 6 preflight finding, 130 interrupted.
 """
 
 import argparse
@@ -13,24 +13,21 @@ import uuid
 from dataclasses import asdict
 from pathlib import Path
 
-from rich.console import Console
-from rich.markup import escape
-from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
-from rich.table import Table as RichTable
-
-from harness import board, preflight, records
+from harness import board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
+from harness.stats import MODES
 
 EXIT = {"pass": 0, "mismatch": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6}
 WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "pass")
-SOLUTION = Path(__file__).parent.parent / "solution.py"
-REFERENCE = Path(__file__).parent.parent / "reference.py"
+ROOT = Path(__file__).parent.parent
+SOLUTION, REFERENCE = ROOT / "solution.py", ROOT / "reference.py"
+NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
 
 def main(argv=None):
     arguments = parse(argv)
     try:
-        return {"check": check, "time": check, "board": show_board}[arguments.verb](arguments)
+        return arguments.run(arguments)
     except (ValueError, OSError) as error:
         print(f"harness {arguments.verb}: {error}", file=sys.stderr)
         return EXIT["usage"]
@@ -44,153 +41,214 @@ def parse(argv):
         prog="python -m harness", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
-    for verb, what in (
-        ("check", "compare a submission's bytes with the reference's"),
-        ("time", "check, then time reference and submission in turn, and record the result in scores/"),
-    ):
-        sub = verbs.add_parser(verb, help=what, description=what)
-        sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
-        sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
-        sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
-        sub.add_argument(
-            "--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted"
-        )
-        sub.add_argument("--quick", action="store_true", help="the smallest cases only")
-        sub.add_argument(
-            "--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one"
-        )
-        sub.add_argument("--route", help="force a row of the submission's ROUTES")
-        sub.add_argument("--seed", type=int, default=0)
-        sub.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds a case may take (default 600)")
-        sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
-    sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
-    sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
-    sub = verbs.add_parser("board", help="the scoreboard, from scores/", description="the scoreboard, from scores/")
-    sub.add_argument("--detail", action="store_true", help="each submission's latest run, case by case")
-    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
-    for sub in verbs.choices.values():
+
+    def verb(name, run, what):
+        sub = verbs.add_parser(name, help=what, description=what)
+        sub.set_defaults(run=run)
         sub.add_argument("--json", action="store_true", help="one JSON document on standard output")
         sub.add_argument("--no-color", action="store_true")
+        sub.add_argument(
+            "--scores", type=Path, default=records.SCORES, metavar="FOLDER", help="folder of the records; default: scores/"
+        )
+        return sub
+
+    add_run_options(verb("check", check, "compare a submission's bytes with the reference's"))
+    sub = verb("time", check, "check, then time reference and submission in turn, and record the result in scores/")
+    add_run_options(sub)
+    sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
+    sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
+
+    sub = verb("board", show_board, "the scoreboard: what the platform told, and what was measured here")
+    sub.add_argument("--platform", help="one platform's file of scores/, as nvidia-h200")
+    sub.add_argument("--submission", help="the history of one submission: its name, or the start of its sha256")
+    sub.add_argument("--detail", action="store_true", help="each submission's latest run, case by case")
+    sub.add_argument(
+        "--mean", choices=tuple(platform_reports.MEANS), default="arithmetic", help="rule of the means (Beijing: arithmetic)"
+    )
+    sub.add_argument("--verify", action="store_true", help="name every damaged or edited record; exit 1 if there is one")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
+
+    sub = verb("compare", compare, "two submissions on the scoreboard, case by case, with intervals")
+    sub.add_argument("first")
+    sub.add_argument("second")
+    sub.add_argument("--mode", choices=MODES, default="device")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
+
+    sub = verb("record", record, "enter what the contest's platform reported for a submission")
+    sub.add_argument("name", help="name of the submission")
+    sub.add_argument("results", nargs="*", metavar="CHIP=RESULT", help="as nvidia=15.29 ascend=failed")
+    sub.add_argument(
+        "--paste", type=Path, metavar="FILE", help="the platform's table (Markdown, tabs, commas); - for standard input"
+    )
+    sub.add_argument("--submission-id")
+    sub.add_argument("--submitted", help="time of submission, ISO 8601; default: now")
+    sub.add_argument("--outlier", action="store_true", help="an artefact: kept, shown, never ranked")
+    sub.add_argument("--note", default="")
+
+    add_run_options(verb("upload-check", upload_check, "everything to know before an upload"))
     return parser.parse_args(argv)
 
 
-def console(arguments, **options):
-    width = None if sys.stdout.isatty() else int(os.environ.get("COLUMNS") or 160)
-    return Console(no_color=arguments.no_color or None, highlight=False, width=width, **options)
+def add_run_options(sub):
+    sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
+    sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
+    sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
+    sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
+    sub.add_argument("--quick", action="store_true", help="the smallest cases only")
+    sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
+    sub.add_argument("--route", help="force a row of the submission's ROUTES")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds a case may take (default 600)")
+    sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
 
 
-# --- check and time ------------------------------------------------------------------------------------------------------
+# --- check, time, upload-check -------------------------------------------------------------------------------------------
 
 
 def check(arguments):
-    timed = arguments.verb == "time"
-    if arguments.seed < 0:
-        raise ValueError(f"--seed {arguments.seed}: a number of at least 0 is needed")
-    cases = select_cases(load_cases(arguments.cases), arguments.case, arguments.quick, arguments.set)
+    cases = chosen_cases(arguments)
     found = preflight.findings(arguments.submission.read_bytes())
     if found:
         report = {"submission": str(arguments.submission), "status": "preflight", "findings": [asdict(f) for f in found]}
         print(json.dumps(report) if arguments.json else "\n".join(f"{arguments.submission}, {f}" for f in found))
         return EXIT["preflight"]
+    status, results, made = run_and_record(arguments, cases, timed=arguments.verb == "time")
+    if arguments.json:
+        print(json.dumps({"status": status, "records": [asdict(record) for record in made]}))
+    elif made:
+        show_results(arguments, status, results, made)
+    return EXIT[status]
 
-    from harness import check, chips  # torch takes seconds to import: not for a usage error or a finding
+
+def chosen_cases(arguments):
+    if arguments.seed < 0:
+        raise ValueError(f"--seed {arguments.seed}: a number of at least 0 is needed")
+    return select_cases(load_cases(arguments.cases), arguments.case, arguments.quick, arguments.set)
+
+
+def run_and_record(arguments, cases, timed):
+    """-> (worst status, [CaseResult], [ScoreRecord]); a timed run's records go to scores/ unless --no-record."""
+    from rich.markup import escape
+    from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from harness import check, chips  # torch takes seconds to import: not for a usage error, a finding or the board
+    from harness.terminal import console
 
     chip = chips.Chip(chips.choose_device(arguments.device))
     if timed and chip.interpreted:
-        print(
-            "harness time: no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check",
-            file=sys.stderr,
-        )
-        return EXIT["environment"]
-
-    progress = Progress(SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn(),
-                        console=console(arguments, stderr=True), transient=True)  # fmt: skip
-    with progress:
+        print(f"harness {arguments.verb}: {NO_ACCELERATOR}", file=sys.stderr)
+        return "environment", [], []
+    shown = console(arguments.no_color, stderr=True)
+    columns = SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=shown, transient=True) as progress:
         task = progress.add_task(f"{arguments.verb} on {escape(chip.name)}", total=len(cases))
         results = check.run_cases(
             arguments.submission, cases, chip, arguments.seed, arguments.route, timed, arguments.timeout, arguments.jobs,
             done=lambda result: progress.advance(task),
         )  # fmt: skip
-
     name = getattr(arguments, "name", None) or arguments.submission.stem
-    when = datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
     run, environment = uuid.uuid4().hex[:12], chip.environment()
-    made = [records.from_result(r, when, run, chip, environment, name, arguments.submission, REFERENCE) for r in results]
+    made = [records.from_result(r, now(), run, chip, environment, name, arguments.submission, REFERENCE) for r in results]
     if timed and not arguments.no_record:
-        records.append(made)
-    status = next(s for s in WORST_FIRST if any(r.status == s for r in results))
-    if arguments.json:
-        print(json.dumps({"status": status, "records": [asdict(record) for record in made]}))
-    else:
-        print_results(arguments, results, made, status, timed)
-    return EXIT[status]
+        records.append(made, arguments.scores)
+    return next(s for s in WORST_FIRST if any(r.status == s for r in results)), results, made
 
 
-def print_results(arguments, results, made, status, timed):
-    out = console(arguments)
-    routes = sorted({r.run.route for r in results if r.run.route})
-    out.print(f"{os.path.relpath(arguments.submission)}: {board.conditions(made[0])}", markup=False, soft_wrap=True)
-    if routes:
-        evidence = next(r.run.evidence for r in results if r.run.route)
-        out.print(f"route {', '.join(routes)} ({evidence})", markup=False, soft_wrap=True)
-    out.print()
-    table = RichTable(box=None, padding=(0, 2, 0, 0))
-    for column in ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong"):
-        table.add_column(column, justify="left" if column in ("case", "status") else "right", overflow="fold")
-    for r in results:
-        told = ("-",) * 6
-        if r.verdict is not None:
-            v = r.verdict
-            verdicts = ("yes" if holds else "no" for holds in (v.official, v.strict))
-            told = (*verdicts, f"{r.num_outputs:,}", f"{v.compared:,}", str(v.ties), str(v.wrong))
-        table.add_row(escape(r.case.name), f"[{'green' if r.status == 'pass' else 'red'}]{r.status}[/]", *told)
-    out.print(table)
-    out.print()
-    for r in results:
-        if r.message:
-            regions = r.verdict.regions if r.verdict and not r.run.message else {}
-            counts = ", ".join(f"{count} {region}" for region, count in regions.items() if count)
-            out.print(f"{r.case.name}: {counts and counts + '; first '}{r.message}", markup=False, soft_wrap=True)
-    if timed:
+def show_results(arguments, status, results, made):
+    from harness.terminal import console, print_results, print_table
+
+    out = console(arguments.no_color)
+    print_results(out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed)
+    if arguments.verb == "time":
         print_table(out, board.detail(made))
-    ties = sum(r.verdict.ties for r in results if r.verdict)
-    if ties:
-        out.print(
-            f"{ties} differing bytes are rounding ties: float64 lies within float32 error of a bfloat16 boundary.", soft_wrap=True
-        )
-    if results[0].interpreted:
-        out.print("Interpreted on a CPU, where the reference adds in another order: ties do not fail this run.", soft_wrap=True)
-    passed = sum(r.status == "pass" for r in results)
-    out.print(f"[bold]{status}[/]: {passed} of {len(results)} cases passed; seed {arguments.seed}", soft_wrap=True)
 
 
-# --- board ---------------------------------------------------------------------------------------------------------------
+def upload_check(arguments):
+    from harness.terminal import console, print_table
+
+    path, reports = arguments.submission, platform_reports.read(arguments.scores)
+    status = check(arguments)
+    if arguments.json or status == EXIT["preflight"]:
+        return status
+    out = console(arguments.no_color)
+    out.print()
+    out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {records.sha256(path)}", markup=False, soft_wrap=True)
+    measured = [run for run in board.runs(records.read(arguments.scores)) if run[0].submission_sha256 == records.sha256(path)]
+    print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
+    table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
+    print_table(out, table)
+    where = f"rank {place}" if place else "not ranked, since no chip is known"
+    out.print(f"on the contest's final board, if each chip did so: {where}", soft_wrap=True)
+    last = max((r.submitted for r in reports if r.name == path.stem and r.submitted), default=None)
+    out.print(f"two submissions lie at least 2 minutes apart; last entered for {path.stem}: {last or 'none'}", soft_wrap=True)
+    return status
+
+
+# --- board, compare, record ----------------------------------------------------------------------------------------------
 
 
 def show_board(arguments):
-    found = records.read()
-    if not found:
-        print("scores/ holds no record yet; python -m harness time SUBMISSION.py adds some", file=sys.stderr)
-    tables = [board.detail(run) for run in board.latest(found).values()] if arguments.detail else board.summaries(found)
+    if arguments.verify:
+        faults = records.verify(arguments.scores)
+        print(json.dumps(faults) if arguments.json else "\n".join(faults) or "every record is sound")
+        return EXIT["mismatch" if faults else "pass"]
+    found, reports = records.read(arguments.scores), platform_reports.read(arguments.scores)
+    if arguments.platform:
+        known = sorted({record.platform for record in found})
+        if arguments.platform not in known:
+            raise ValueError(f"--platform {arguments.platform}: no record; known: {', '.join(known) or 'none'}")
+        found = [record for record in found if record.platform == arguments.platform]
+    if arguments.submission:
+        tables = [board.history(found, arguments.submission)]
+    elif arguments.detail:
+        tables = [board.detail(run) for run in board.latest(found).values()]
+    elif arguments.platform:
+        tables = board.summaries(found, arguments.mean)
+    else:
+        tables = [board.reported(reports, arguments.mean), board.grid(found), *board.summaries(found, arguments.mean)]
+    return show_tables(arguments, tables)
+
+
+def compare(arguments):
+    return show_tables(arguments, board.compare(records.read(arguments.scores), arguments.first, arguments.second, arguments.mode))
+
+
+def record(arguments):
+    """One report a row of the table, or one from CHIP=RESULT."""
+    submitted = arguments.submitted or now()
+    datetime.datetime.fromisoformat(submitted)  # ValueError says what is wrong with it
+    if arguments.paste:
+        text = sys.stdin.read() if str(arguments.paste) == "-" else arguments.paste.read_text(encoding="utf-8")
+        tables = platform_reports.parse_table(text)
+    else:
+        tables = [("", *platform_reports.parse_results(arguments.results))]
+    made = [
+        platform_reports.PlatformReport(
+            name=arguments.name if len(tables) == 1 else row or arguments.name, speedups=speedups, failed=failed,
+            submission_id=arguments.submission_id, submitted=submitted, outlier=arguments.outlier, note=arguments.note,
+            source="entered by hand",
+        )
+        for row, speedups, failed in tables
+    ]  # fmt: skip
+    platform_reports.append(made, arguments.scores)
+    return show_tables(arguments, [board.reported(made)])
+
+
+def now():
+    return datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds")
+
+
+def show_tables(arguments, tables):
     if arguments.json:
-        print(json.dumps([asdict(table) for table in tables]))
-    elif arguments.markdown:
+        print(json.dumps([asdict(table) for table in tables], ensure_ascii=False))
+    elif getattr(arguments, "markdown", False):
         print("\n".join(board.markdown(table) for table in tables), end="")
     else:
+        from harness.terminal import console, print_table
+
         for table in tables:
-            print_table(console(arguments), table)
+            print_table(console(arguments.no_color), table)
     return EXIT["pass"]
-
-
-def print_table(out, table):
-    rich = RichTable(title=escape(table.title), title_justify="left")
-    for i, column in enumerate(table.columns):
-        rich.add_column(column, justify="right" if i else "left", overflow="fold")
-    for row in table.rows:
-        rich.add_row(*map(escape, row))
-    out.print(rich)
-    for note in table.notes:
-        out.print(note, markup=False, soft_wrap=True)
 
 
 if __name__ == "__main__":

@@ -1,33 +1,50 @@
-"""Score records -> tables: rows of plain strings, which the terminal, Markdown and JSON all print. Measures nothing."""
+"""Score records and platform reports -> tables of plain strings, for the terminal, Markdown and JSON alike. Measures nothing.
+
+Two kinds of figures, never in one number: measured here (records, with conditions), and told by the contest's platform (reports).
+"""
 
 import statistics
 from dataclasses import dataclass
 
-from harness.stats import MODES, Samples, spread
+from harness import platform_reports
+from harness.platform_reports import CHIPS
+from harness.stats import MODES, Samples, ratio_interval, spread
 
-SUMMARY = ("submission", "sha256", "route", "official", "strict", "ties", "cold", "warm", "device", "of floor", "when")
+SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
 
 
 @dataclass(frozen=True)
 class Table:
+    """`optional`: columns that a narrow terminal may hide, the first named first."""
+
     title: str
     columns: tuple
     rows: tuple
-    notes: tuple
+    notes: tuple = ()
+    optional: tuple = ()
+
+
+# --- runs ----------------------------------------------------------------------------------------------------------------
+
+
+def runs(records):
+    """[ScoreRecord] -> [[records of one run]], oldest first."""
+    grouped = {}
+    for record in records:
+        grouped.setdefault((record.platform, record.submission_sha256, record.run), []).append(record)
+    return sorted(grouped.values(), key=lambda run: run[-1].when)
 
 
 def latest(records):
-    """[ScoreRecord] -> {(platform, sha256): [records of its latest run]}, best mean cold speedup first."""
-    runs = {}
-    for record in records:
-        runs.setdefault((record.platform, record.submission_sha256), {}).setdefault(record.run, []).append(record)
-    newest = {key: max(by_run.values(), key=lambda run: run[-1].when) for key, by_run in runs.items()}
-    return dict(sorted(newest.items(), key=lambda item: (item[0][0], -len(passed(item[1])), -(mean_speedup(item[1], "cold") or 0))))
+    """[ScoreRecord] -> {(platform, sha256): [records of its latest run]}; within a platform more passed cases first, then speed."""
+    newest = {(run[0].platform, run[0].submission_sha256): run for run in runs(records)}
+    return dict(sorted(newest.items(), key=lambda item: (item[0][0], *_place(item[1]))))
 
 
-def passed(run):
-    return [record for record in run if record.status == "pass"]
+def _place(run):
+    """Sorts runs: cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
+    return -len([record for record in run if record.status == "pass"]), -round(mean_speedup(run, "cold") or 0, 2)
 
 
 def speedup(record, mode):
@@ -36,10 +53,10 @@ def speedup(record, mode):
     return Samples(times["reference"], times["submission"]).speedup if times else None
 
 
-def mean_speedup(run, mode):
-    """Arithmetic mean over the run's cases, or None unless every case was timed in that mode."""
+def mean_speedup(run, mode, rule="arithmetic"):
+    """Mean by `rule` over the run's cases, or None unless every case was timed in that mode."""
     speedups = [speedup(record, mode) for record in run]
-    return None if None in speedups else statistics.mean(speedups)
+    return None if None in speedups else platform_reports.MEANS[rule](speedups)
 
 
 def floor_share(record):
@@ -48,37 +65,101 @@ def floor_share(record):
     return record.floor_us / statistics.median(times["submission"]) if times else None
 
 
-def summaries(records):
+def conditions(record):
+    """Chip and versions of a record, in a line."""
+    e = record.environment
+    driver = f", driver {e['driver']}" if e.get("driver") else ""
+    return f"{e['chip']}{driver}, torch {e['torch']}, triton {e['triton']}, python {e['python']}"
+
+
+def find(records, name):
+    """Runs of the submission of that name, file stem or sha256 prefix; ValueError lists what is known."""
+    found = [run for run in runs(records) if run[0].submission == name or run[0].submission_sha256.startswith(name)]
+    if not found:
+        known = sorted({f"{record.submission} ({record.submission_sha256[:8]})" for record in records})
+        raise ValueError(f"no record of {name}; known: {', '.join(known) or 'none'}")
+    return found
+
+
+# --- measured here -------------------------------------------------------------------------------------------------------
+
+
+def summaries(records, rule="arithmetic"):
     """One table a platform, one row a submission (by content): its latest run."""
-    tables = {}
-    for (platform, sha), run in latest(records).items():
-        verdicts = [record.verdict for record in run if record.verdict]
-        shares = [floor_share(record) for record in run if record.timings_us]
-        row = (
-            run[-1].submission,
-            sha[:8],
-            run[-1].route or "-",
-            f"{sum(v['official'] for v in verdicts)}/{len(run)}",
-            f"{sum(v['differing'] == 0 for v in verdicts)}/{len(run)}",
-            str(sum(v["ties"] for v in verdicts)),
-            *(_times(mean_speedup(run, mode)) for mode in MODES),
-            f"{min(shares):.0%}-{max(shares):.0%}" if shares else "-",
-            run[-1].when[:10],
-        )
-        tables.setdefault(platform, []).append((row, run))
-    return [
-        Table(
-            conditions(rows[0][1][-1]),
-            SUMMARY,
-            tuple(row for row, _ in rows),
-            (
-                "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
-                "cold, warm, device: mean over the cases of reference over submission, medians of one run; - unless all are timed.",
-                "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
-            ),
-        )
-        for rows in tables.values()
+    by_platform = {}
+    for (platform, _), run in latest(records).items():
+        by_platform.setdefault(platform, []).append(run)
+    return [_summary(found, rule) for found in by_platform.values()]
+
+
+def _summary(found, rule):
+    rows, rank = [], 0
+    for place, run in enumerate(found, 1):
+        rank = rank if rows and _place(run) == _place(found[place - 2]) else place
+        rows.append((str(rank), *_run_row(run, rule)))
+    return Table(
+        f"measured here: {conditions(found[0][-1])}",
+        SUMMARY,
+        tuple(rows),
+        (
+            "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
+            f"cold, warm, device: {rule} mean over the cases of reference over submission, medians; - unless all are timed.",
+            "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
+            "rank: cases passed, then cold.",
+        ),
+        ("when", "strict", "sha256", "of floor"),
+    )
+
+
+def _run_row(run, rule):
+    verdicts = [record.verdict for record in run if record.verdict]
+    shares = [floor_share(record) for record in run if record.timings_us]
+    return (
+        run[-1].submission,
+        run[-1].submission_sha256[:8],
+        run[-1].route or "-",
+        f"{sum(v['official'] for v in verdicts)}/{len(run)}",
+        f"{sum(v['differing'] == 0 for v in verdicts)}/{len(run)}",
+        str(sum(v["ties"] for v in verdicts)) if verdicts else run[-1].status,
+        *(_times(mean_speedup(run, mode, rule)) for mode in MODES),
+        f"{min(shares):.0%}-{max(shares):.0%}" if shares else "-",
+        run[-1].when[:10],
+    )
+
+
+def grid(records, mode="cold"):
+    """Submission x platform: mean speedup of the latest run, or how far it failed, or a gap."""
+    newest = latest(records)
+    platforms = sorted({platform for platform, _ in newest})
+    names = {sha: run[-1].submission for (_, sha), run in newest.items()}
+    rows = [
+        (f"{name} {sha[:8]}", *(_grid_cell(newest.get((platform, sha)), mode) for platform in platforms))
+        for sha, name in sorted(names.items(), key=lambda item: item[1])
     ]
+    best = [
+        max((mean_speedup(run, mode) or 0 for (p, _), run in newest.items() if p == platform), default=0) for platform in platforms
+    ]
+    rows.append(("best", *(_times(b or None) for b in best)))
+    return Table(
+        f"measured here: mean {mode} speedup by submission and platform",
+        ("submission", *platforms),
+        tuple(rows),
+        ("blank: not run there. n/12: cases that passed, where not all did; its speed follows if it has no wrong byte.",),
+    )
+
+
+def _best(newest, platform, mode):
+    """Highest mean of the platform's runs that passed every case, or None."""
+    whole = [run for (p, _), run in newest.items() if p == platform and all(record.status == "pass" for record in run)]
+    return max((mean for run in whole if (mean := mean_speedup(run, mode))), default=None)
+
+
+def _grid_cell(run, mode):
+    if run is None:
+        return ""
+    passed = sum(record.status == "pass" for record in run)
+    mean = mean_speedup(run, mode)
+    return _times(mean) if passed == len(run) else f"{passed}/{len(run)} {_times(mean)}"
 
 
 def detail(run):
@@ -107,20 +188,164 @@ def detail(run):
             "us: microseconds a call of the submission, median [first, third quartile]. x: reference over submission, medians.",
             "floor: every state row read once at the copy bandwidth measured beside it; of floor: its share of the device time.",
         ),
+        ("warm us", "cold us", "floor us", "device us", "ties"),
     )
 
 
-def conditions(record):
-    """Chip and versions of a record, in a line."""
-    e = record.environment
-    driver = f", driver {e['driver']}" if e.get("driver") else ""
-    return f"{e['chip']}{driver}, torch {e['torch']}, triton {e['triton']}, python {e['python']}"
+def history(records, name):
+    """Every run of one submission, oldest first: how its figures moved."""
+    found = find(records, name)
+    return Table(
+        f"history of {name}",
+        ("when", "platform", *SUMMARY[1:-1]),
+        tuple((run[-1].when[:16], run[-1].platform, *_run_row(run, "arithmetic")[:-1]) for run in found),  # `when` first
+        (),
+        ("submission", "strict", "of floor", "platform"),
+    )
+
+
+def compare(records, first, second, mode="device"):
+    """Latest runs of two submissions on each platform that both have -> tables, case by case, with an interval of the ratio.
+
+    Each is divided by the reference of its own run first: two runs may have met different machines and clocks.
+    """
+    ours, theirs = ({run[0].platform: run for run in find(records, name)} for name in (first, second))
+    shared = sorted(set(ours) & set(theirs))
+    if not shared:
+        raise ValueError(f"{first} and {second} share no platform: {', '.join(sorted(ours))}; {', '.join(sorted(theirs))}")
+    return [_compared(platform, ours[platform], theirs[platform], first, second, mode) for platform in shared]
+
+
+def _compared(platform, ours, theirs, first, second, mode):
+    by_case = {record.case["name"]: record for record in theirs}
+    rows = []
+    for a in ours:
+        b = by_case.get(a.case["name"])
+        if b is None or mode not in a.timings_us or mode not in b.timings_us:
+            rows.append((a.case["name"], "-", "-", "-", "-", "not timed in both"))
+            continue
+        low, high = ratio_interval(_relative(a, mode), _relative(b, mode))
+        ratio = speedup(b, mode) / speedup(a, mode)
+        verdict = "indistinguishable" if low <= 1 <= high else "faster" if high < 1 else "slower"
+        rows.append(
+            (
+                a.case["name"],
+                _times(speedup(a, mode)),
+                _times(speedup(b, mode)),
+                f"{ratio:.3f}",
+                f"[{low:.3f}, {high:.3f}]",
+                verdict,
+            )
+        )
+    return Table(
+        f"{first} against {second} on {platform}, mode {mode}",
+        ("case", first, second, "time ratio", "95 % interval", f"{first} is"),
+        tuple(rows),
+        ("The first two figures: speedup over the reference. time ratio: below 1, the first is faster.",),
+        ("95 % interval",),
+    )
+
+
+def _relative(record, mode):
+    """Times of the submission in units of the reference's median of the same run."""
+    times = record.timings_us[mode]
+    unit = statistics.median(times["reference"])
+    return [t / unit for t in times["submission"]]
+
+
+# --- told by the platform ------------------------------------------------------------------------------------------------
+
+
+def reported(reports, rule="arithmetic"):
+    """The contest's board, a column a chip; other reports stand where they would rank among it, the unranked below."""
+    official = [report for report in reports if report.official_rank]
+    places = {id(report): str(place) for place, report in platform_reports.rank(official, rule)}
+    ordered = [report for _, report in platform_reports.rank(reports, rule)]
+    for report in ordered:
+        if not report.official_rank:
+            places[id(report)] = f"({platform_reports.place(report, official, rule)})"
+    ordered += [report for report in reports if id(report) not in places]
+    best = {chip: max((r.speedups[chip] for r in reports if chip in r.speedups and not r.outlier), default=None) for chip in CHIPS}
+    rows = [_report_row(places.get(id(report), ""), report, rule) for report in ordered]
+    rows.append(("", "best of each chip", "", "", *(_times(best[chip]) for chip in CHIPS)))
+    return Table(
+        f"told by the contest's platform; rank by chips passed, then {rule} mean, then earlier submission",
+        ("rank", "submission", "passed", "mean", *CHIPS),
+        tuple(rows),
+        (
+            "(n): not on the final board; where it would have stood. fail: the chip failed. blank: not known.",
+            "outlier: an artefact of a checker or a timer, never ranked.",
+        ),
+        ("tianshu", "moore", "hygon", "thead", "metax", "ascend", "nvidia"),
+    )
+
+
+def _report_row(rank, report, rule):
+    cells = {**{chip: _times(speedup) for chip, speedup in report.speedups.items()}, **dict.fromkeys(report.failed, "fail")}
+    passed = "" if report.chips_passed is None else f"{report.chips_passed}/7"
+    mean = report.mean_speedup(rule)
+    return (
+        "outlier" if report.outlier else rank,
+        report.name,
+        passed,
+        "" if mean is None else f"{mean:.2f}",
+        *(cells.get(c, "") for c in CHIPS),
+    )
+
+
+def expected_place(reports, name, run):
+    """Where a submission would stand on the final board if each chip did as last known -> (Table of its chips, rank or None).
+
+    A chip's figure is the last that the platform told of `name`; else, for nvidia, the mean cold speedup of `run`, measured here.
+    """
+    known = {}
+    if run and run[0].platform.startswith("nvidia") and mean_speedup(run, "cold"):
+        known["nvidia"] = (mean_speedup(run, "cold"), f"measured here, {run[0].environment['chip']}, cold")
+    for report in reports:
+        if report.name == name:
+            known.update({chip: (speedup, "told by the platform") for chip, speedup in report.speedups.items()})
+            known.update({chip: (None, "told by the platform") for chip in report.failed})
+    speedups = {chip: figure for chip, (figure, _) in known.items() if figure}
+    ours = platform_reports.PlatformReport(name, speedups, [chip for chip in CHIPS if chip not in speedups])
+    place = platform_reports.place(ours, [report for report in reports if report.official_rank])
+    rows = tuple((chip, *_expected(known.get(chip))) for chip in CHIPS)
+    return Table(f"{name}, chip by chip", ("chip", "speedup", "from"), rows), place
+
+
+def _expected(figure):
+    if figure is None:
+        return "", "not known: counted as not passed"
+    return "fail" if figure[0] is None else _times(figure[0]), figure[1]
+
+
+# --- formats -------------------------------------------------------------------------------------------------------------
 
 
 def markdown(table):
     lines = [f"**{table.title}**", "", "| " + " | ".join(table.columns) + " |", "|" + " --- |" * len(table.columns)]
     lines += ["| " + " | ".join(row) + " |" for row in table.rows]
     return "\n".join(lines + [""] + [f"{note}  " for note in table.notes]).rstrip() + "\n"
+
+
+def fit(table, width, cell_width=len):
+    """Table -> Table no wider than `width` where hiding optional columns can do it; a note says what was hidden."""
+    hidden = []
+    kept = list(range(len(table.columns)))
+    for name in table.optional:
+        if _width(table, kept, cell_width) <= width:
+            break
+        kept.remove(table.columns.index(name))
+        hidden.append(name)
+    if not hidden:
+        return table
+    note = f"hidden at {width} columns: {', '.join(hidden)}; COLUMNS=200 or --json shows all"
+    rows = tuple(tuple(row[i] for i in kept) for row in table.rows)
+    return Table(table.title, tuple(table.columns[i] for i in kept), rows, (*table.notes, note))
+
+
+def _width(table, kept, cell_width):
+    """Columns of the terminal that the kept columns take, two blanks after each."""
+    return sum(2 + max(cell_width(row[i]) for row in (table.columns, *table.rows)) for i in kept)
 
 
 def _spread(times):

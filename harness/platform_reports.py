@@ -87,6 +87,11 @@ def rank(reports, rule="arithmetic"):
     return ranked
 
 
+def place(report, others, rule="arithmetic"):
+    """The rank that `report` would take among `others`, or None where it cannot be ranked."""
+    return next((place for place, ranked in rank([*others, report], rule) if ranked is report), None)
+
+
 def read(folder=SCORES):
     """[PlatformReport] in the order of entry; ValueError names the file and line that cannot be read."""
     path = Path(folder) / FILE
@@ -124,6 +129,20 @@ def parse_result(text):
     if not number:
         raise ValueError(f"result {text.strip()!r}: a speedup, 'failed' or '-' is needed")
     return float(number.group())
+
+
+def parse_results(items):
+    """["nvidia=15.29", "ascend=failed"] -> (speedups, failed); ValueError names what is not of that form."""
+    columns, cells = [], []
+    for item in items:
+        chip, equals, result = item.partition("=")
+        if not equals or chip_of(chip) is None:
+            raise ValueError(f"{item!r}: CHIP=RESULT is needed, CHIP one of {', '.join(CHIPS)} or its Chinese name")
+        columns.append(chip_of(chip))
+        cells.append(result)
+    if not items:
+        raise ValueError("CHIP=RESULT or --paste FILE is needed")
+    return _report_of(cells, columns, "")[1:]
 
 
 def parse_table(text):

@@ -80,7 +80,6 @@ def sha256(path):
 
 def append(records, folder=SCORES):
     """Add records to their platforms' files."""
-    folder.mkdir(exist_ok=True)
     for platform in sorted({record.platform for record in records}):
         lines = [json.dumps(sealed(record)) for record in records if record.platform == platform]
         append_lines(folder / f"{platform}.jsonl", lines)
@@ -88,6 +87,7 @@ def append(records, folder=SCORES):
 
 def append_lines(path, lines):
     """Add lines to a file in one write under a lock: writers side by side lose none, and a killed one spoils no later line."""
+    path.parent.mkdir(parents=True, exist_ok=True)
     data = "".join(line + "\n" for line in lines).encode()
     with open(path, "ab+") as file:
         fcntl.flock(file, fcntl.LOCK_EX)  # held until the file is closed, after the data is out

@@ -152,7 +152,50 @@ def test_time_on_an_accelerator():
     assert wrong.returncode == 1 and json.loads(wrong.stdout)["records"][0]["timings_us"] == {}
 
 
-def test_board_prints_what_is_in_scores():
-    done = harness("board", "--json")
-    assert done.returncode == 0 and isinstance(json.loads(done.stdout), list)
-    assert harness("board").returncode == harness("board", "--markdown", "--detail").returncode == 0
+def test_board_shows_both_kinds_of_figures_apart():
+    done = harness("board", "--no-color")
+    told, measured = done.stdout.index("told by the contest's platform"), done.stdout.index("measured here")
+    assert done.returncode == 0 and told < measured and "beijing #11" in done.stdout[told:measured]
+    assert isinstance(json.loads(harness("board", "--json").stdout), list)
+    assert harness("board", "--markdown", "--detail").stdout.startswith("**solution (")
+    assert "every record is sound" in harness("board", "--verify").stdout
+    assert harness("board", "--platform", "abacus").returncode == 2
+
+
+def test_an_edited_record_fails_the_verification(tmp_path):
+    text = (ROOT / "scores" / "nvidia-h200.jsonl").read_text()
+    (tmp_path / "nvidia-h200.jsonl").write_text(text.replace('"ties": 19', '"ties": 0', 1))
+    done = harness("board", "--verify", "--scores", tmp_path)
+    assert done.returncode == 1 and "edited" in done.stdout and done.stdout.count("\n") == 1
+
+
+def test_a_platform_table_is_entered_and_ranked(tmp_path):
+    table = tmp_path / "told.md"
+    table.write_text("| 芯片 | 加速比 |\n|---|---|\n| 华为昇腾 | 失败 |\n| 国际芯片 | 12.5 |\n", encoding="utf-8")
+    assert harness("record", "mine", "--paste", table, "--scores", tmp_path / "new").returncode == 0
+    assert harness("record", "mine", "nvidia=13", "昇腾=1.5", "--scores", tmp_path / "new").returncode == 0
+    lines = (tmp_path / "new" / "platform_reports.jsonl").read_text(encoding="utf-8").splitlines()
+    assert [json.loads(line)["speedups"] for line in lines] == [{"nvidia": 12.5}, {"nvidia": 13.0, "ascend": 1.5}]
+    for arguments, said in ((("abacus=3",), "CHIP one of ascend"), ((), "CHIP=RESULT or --paste"), (("nvidia=fast",), "'fast'")):
+        done = harness("record", "mine", *arguments, "--scores", tmp_path / "new")
+        assert done.returncode == 2 and said in done.stderr
+    assert len((tmp_path / "new" / "platform_reports.jsonl").read_text(encoding="utf-8").splitlines()) == 2
+
+
+def test_upload_check_says_everything_before_an_upload():
+    done = harness("upload-check", *ONE_SMALL, "--no-color")
+    for said in (
+        "of 1 cases passed",
+        "bytes, sha256",
+        "chip by chip",
+        "final board, if each chip did so: ",
+        "at least 2 minutes apart",
+    ):
+        assert said in done.stdout, said
+    assert harness("upload-check", BAD / "wrong_signature.py").returncode == 6
+
+
+def test_compare_needs_known_names():
+    assert "indistinguishable" in harness("compare", "solution", "solution").stdout
+    done = harness("compare", "solution", "nobody")
+    assert done.returncode == 2 and "no record of nobody; known: solution (" in done.stderr

@@ -94,32 +94,6 @@ def test_the_committed_records_are_sound():
     assert records.verify() == []
 
 
-def test_floor_is_the_rows_at_the_copy_bandwidth():
-    assert record().floor_us == pytest.approx(64 * 128 * 4096 / 4.0e12 * 1e6)
-    assert board.floor_share(record(cold=100.0)) == pytest.approx(8.388608 / 10.0)
-
-
-def test_the_latest_run_of_each_content_counts_and_the_faster_leads():
-    old, new = record(run="r1", cold=50.0), record(run="r2", cold=10.0, when="2026-02-01T00:00:00+00:00")
-    other = record("theirs", "d" * 64, "r3", cold=30.0)
-    failing = record("broken", "e" * 64, "r4", status="mismatch", timings_us={}, verdict=None)
-    (table,) = board.summaries([old, new, other, failing])
-    assert [row[0] for row in table.rows] == ["theirs", "ours", "broken"]
-    assert table.rows[1][table.columns.index("cold")] == "10.00"
-    assert table.rows[2][table.columns.index("cold")] == "-" and table.rows[2][table.columns.index("official")] == "0/1"
-
-
-def test_a_mean_needs_every_case():
-    run = [record(cold=10.0), record(cold=30.0, case=1)]
-    assert board.mean_speedup(run, "cold") == pytest.approx(20.0)
-    assert board.mean_speedup([*run, record(case=2, timings_us={})], "cold") is None
-
-
-def test_markdown_has_a_row_a_case():
-    text = board.markdown(board.detail([record(), record(case=1)]))
-    assert text.count("\n| r1_t8192_c") == 2 and "| mean |" in text
-
-
 def test_the_readme_shows_what_scores_holds():
     """The table between the markers is `board --markdown --detail` of the run that the first marker names."""
     run, _, rest = README.read_text(encoding="utf-8").split("<!-- scores: run ")[1].partition(" -->\n")

@@ -14,10 +14,10 @@ SETUP := .venv/done
 PYTHON := .venv/bin/python
 endif
 
-.PHONY: help check test time board clean
+.PHONY: help check test time board report upload-check clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
 
 check: $(SETUP) ## compare solution.py's bytes with the reference's on the 12 official cases
 	$(PYTHON) -m harness check $(ARGS)
@@ -30,6 +30,12 @@ time: $(SETUP) ## check, then time reference and submission in turn (needs an ac
 
 board: $(SETUP) ## print the scoreboard
 	$(PYTHON) -m harness board $(ARGS)
+
+report: $(SETUP) ## write report/report.html and its pictures from scores/
+	$(PYTHON) -m harness report $(ARGS)
+
+upload-check: $(SETUP) ## everything to know before an upload: preflight, bytes, hash, size, expected place
+	$(PYTHON) -m harness upload-check $(ARGS)
 
 clean: ## remove the environments and caches that make creates
 	rm -rf .venv .deps .pytest_cache .ruff_cache

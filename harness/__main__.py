@@ -74,6 +74,9 @@ def parse(argv):
     sub.add_argument("--mode", choices=MODES, default="device")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
+    sub = verb("report", report, "write the scoreboard as one HTML page, and its two pictures as SVG")
+    sub.add_argument("--to", type=Path, default=ROOT / "report", metavar="FOLDER", help="default: report/")
+
     sub = verb("record", record, "enter what the contest's platform reported for a submission")
     sub.add_argument("name", help="name of the submission")
     sub.add_argument("results", nargs="*", metavar="CHIP=RESULT", help="as nvidia=15.29 ascend=failed")
@@ -199,7 +202,7 @@ def show_board(arguments):
             raise ValueError(f"--platform {arguments.platform}: no record; known: {', '.join(known) or 'none'}")
         found = [record for record in found if record.platform == arguments.platform]
     if arguments.submission:
-        tables = [board.history(found, arguments.submission)]
+        tables = board.history(found, arguments.submission)
     elif arguments.detail:
         tables = [board.detail(run) for run in board.latest(found).values()]
     elif arguments.platform:
@@ -211,6 +214,14 @@ def show_board(arguments):
 
 def compare(arguments):
     return show_tables(arguments, board.compare(records.read(arguments.scores), arguments.first, arguments.second, arguments.mode))
+
+
+def report(arguments):
+    from harness.report import write_report
+
+    written = write_report(records.read(arguments.scores), platform_reports.read(arguments.scores), arguments.to)
+    print(json.dumps([str(path) for path in written]) if arguments.json else "\n".join(map(str, written)))
+    return EXIT["pass"]
 
 
 def record(arguments):

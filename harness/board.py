@@ -12,6 +12,7 @@ from harness.stats import MODES, Samples, ratio_interval, spread
 
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
+TOLD = "told by the platform"
 
 
 @dataclass(frozen=True)
@@ -192,16 +193,33 @@ def detail(run):
     )
 
 
-def history(records, name):
-    """Every run of one submission, oldest first: how its figures moved."""
+def history(records, name, mode="cold"):
+    """Every run of one submission, oldest first -> (table of runs, table of cases with a column a run)."""
     found = find(records, name)
-    return Table(
+    moments = [run[-1].when[:16] for run in found]
+    by_case = [{record.case["name"]: record for record in run} for run in found]
+    cases = dict.fromkeys(case for run in by_case for case in run)
+    of_runs = Table(
         f"history of {name}",
         ("when", "platform", *SUMMARY[1:-1]),
-        tuple((run[-1].when[:16], run[-1].platform, *_run_row(run, "arithmetic")[:-1]) for run in found),  # `when` first
+        tuple((when, run[-1].platform, *_run_row(run, "arithmetic")[:-1]) for when, run in zip(moments, found)),
         (),
         ("submission", "strict", "of floor", "platform"),
     )
+    of_cases = Table(
+        f"{mode} speedup of {name} by case and run",
+        ("case", *moments),
+        tuple((case, *(_case_cell(run.get(case), mode) for run in by_case)) for case in cases),
+        ("blank: not run. A word: how the case ended, where it has no speed.",),
+        tuple(moments[:-1]),
+    )
+    return of_runs, of_cases
+
+
+def _case_cell(record, mode):
+    if record is None:
+        return ""
+    return _times(speedup(record, mode)) if mode in record.timings_us else record.status
 
 
 def compare(records, first, second, mode="device"):
@@ -265,7 +283,7 @@ def reported(reports, rule="arithmetic"):
         if not report.official_rank:
             places[id(report)] = f"({platform_reports.place(report, official, rule)})"
     ordered += [report for report in reports if id(report) not in places]
-    best = {chip: max((r.speedups[chip] for r in reports if chip in r.speedups and not r.outlier), default=None) for chip in CHIPS}
+    best = best_of_chips(reports)
     rows = [_report_row(places.get(id(report), ""), report, rule) for report in ordered]
     rows.append(("", "best of each chip", "", "", *(_times(best[chip]) for chip in CHIPS)))
     return Table(
@@ -278,6 +296,11 @@ def reported(reports, rule="arithmetic"):
         ),
         ("tianshu", "moore", "hygon", "thead", "metax", "ascend", "nvidia"),
     )
+
+
+def best_of_chips(reports):
+    """chip -> highest speedup that the platform told of any submission, outliers left out, or None."""
+    return {chip: max((r.speedups[chip] for r in reports if chip in r.speedups and not r.outlier), default=None) for chip in CHIPS}
 
 
 def _report_row(rank, report, rule):
@@ -303,19 +326,23 @@ def expected_place(reports, name, run):
         known["nvidia"] = (mean_speedup(run, "cold"), f"measured here, {run[0].environment['chip']}, cold")
     for report in reports:
         if report.name == name:
-            known.update({chip: (speedup, "told by the platform") for chip, speedup in report.speedups.items()})
-            known.update({chip: (None, "told by the platform") for chip in report.failed})
+            known.update({chip: (speedup, TOLD) for chip, speedup in report.speedups.items()})
+            known.update({chip: (None, TOLD) for chip in report.failed})
     speedups = {chip: figure for chip, (figure, _) in known.items() if figure}
     ours = platform_reports.PlatformReport(name, speedups, [chip for chip in CHIPS if chip not in speedups])
     place = platform_reports.place(ours, [report for report in reports if report.official_rank])
-    rows = tuple((chip, *_expected(known.get(chip))) for chip in CHIPS)
-    return Table(f"{name}, chip by chip", ("chip", "speedup", "from"), rows), place
+    best = best_of_chips(reports)
+    rows = tuple((chip, *_expected(known.get(chip), best[chip])) for chip in CHIPS)
+    return Table(f"{name}, chip by chip", ("chip", "speedup", "best told", "of best", "from"), rows), place
 
 
-def _expected(figure):
+def _expected(figure, best):
+    """(speedup or None, source) or None where nothing is known, and the chip's best -> cells."""
     if figure is None:
-        return "", "not known: counted as not passed"
-    return "fail" if figure[0] is None else _times(figure[0]), figure[1]
+        return "", _times(best), "", "not known: counted as not passed"
+    speedup, source = figure
+    share = f"{speedup / best:.0%}" if speedup and best and source == TOLD else ""  # never across the two kinds of figures
+    return "fail" if speedup is None else _times(speedup), _times(best), share, source
 
 
 # --- formats -------------------------------------------------------------------------------------------------------------

@@ -1,6 +1,7 @@
 """Results and tables on a terminal, through rich. Decides nothing and computes nothing."""
 
 import os
+import re
 import sys
 
 from rich.cells import cell_len
@@ -11,6 +12,7 @@ from rich.table import Table as RichTable
 from harness import board
 
 PIPE_WIDTH = 160  # columns where standard output is no terminal and COLUMNS is not set
+NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier")  # cells of a column that is set to the right
 
 
 def console(no_color=False, **options):
@@ -22,10 +24,7 @@ def print_table(out, table):
     """A board.Table, cut to the console's width by hiding optional columns."""
     table = board.fit(table, out.width, cell_len)
     out.print(f"[bold]{escape(table.title)}[/]", soft_wrap=True)
-    numeric = [
-        all(any(c.isdigit() for c in row[i]) or row[i] in ("", "-", "fail", "yes", "no") for row in table.rows)
-        for i in range(len(table.columns))
-    ]
+    numeric = [all(NUMBER.fullmatch(row[i]) for row in table.rows) for i in range(len(table.columns))]
     _print_rows(out, table.columns, [tuple(map(escape, row)) for row in table.rows], numeric)
     for note in table.notes:
         out.print(note, markup=False, soft_wrap=True)

@@ -55,9 +55,12 @@ def test_grid_shows_gaps_and_failures():
 
 def test_history_is_oldest_first_and_knows_names_and_hashes():
     found = [record(run=f"r{i}", cold=10.0 * (i + 1), when=when) for i, when in enumerate(WHEN)]
-    table = board.history(list(reversed(found)), "ours")
+    failed = record("ours", run="r3", case=1, when=WHEN[2], status="crash", timings_us={}, verdict=None)
+    table, cases = board.history([*reversed(found[:2]), found[2]], "ours")
     assert column(table, "when") == [when[:16] for when in WHEN] and column(table, "cold") == ["10.00", "20.00", "30.00"]
-    assert board.history(found, "aaaa").rows == table.rows
+    assert cases.rows == (("r1_t8192_c128", "10.00", "20.00", "30.00"),)
+    assert board.history(found, "aaaa")[0].rows == table.rows
+    assert board.history([found[0], failed], "ours")[1].rows == (("r1_t8192_c128", "10.00", ""), ("r1_t8192_c256", "", "crash"))
     with pytest.raises(ValueError, match=r"no record of nobody; known: ours \(aaaaaaaa\)"):
         board.history(found, "nobody")
 
@@ -95,9 +98,10 @@ def test_expected_place_names_the_source_of_each_chip():
     official = platform_reports.read()
     told = PlatformReport("ours", {chip: 9.0 for chip in CHIPS if chip != "ascend"}, ["ascend"])
     table, place = board.expected_place([*official, told], "ours", None)
-    assert place == 9 and dict(zip(column(table, "chip"), column(table, "speedup")))["ascend"] == "fail"
+    assert place == 9 and table.rows[0] == ("ascend", "fail", "3.82", "", "told by the platform")
+    assert table.rows[1] == ("tianshu", "9.00", "9.58", "94%", "told by the platform")
     table, place = board.expected_place(official, "ours", [record(cold=20.0)])
-    assert place == 12 and column(table, "from")[-1] == "measured here, NVIDIA H200, cold"
+    assert place == 12 and table.rows[-1] == ("nvidia", "20.00", "15.29", "", "measured here, NVIDIA H200, cold")
     assert board.expected_place(official, "ours", None)[1] is None
 
 

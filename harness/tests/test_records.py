@@ -94,9 +94,10 @@ def test_the_committed_records_are_sound():
     assert records.verify() == []
 
 
-def test_the_readme_shows_what_scores_holds():
+@pytest.mark.parametrize("name", ["README.md", "README.zh.md"])
+def test_the_readmes_show_what_scores_holds(name):
     """The table between the markers is `board --markdown --detail` of the run that the first marker names."""
-    run, _, rest = README.read_text(encoding="utf-8").split("<!-- scores: run ")[1].partition(" -->\n")
-    shown = rest.split("<!-- /scores -->")[0]
+    text = (README.parent / name).read_text(encoding="utf-8")
+    run, _, rest = text.split("<!-- scores: run ")[1].partition(" -->\n")
     found = [record for record in records.read() if record.run == run]
-    assert len(found) == 12 and shown == board.markdown(board.detail(found))
+    assert len(found) == 12 and rest.split("<!-- /scores -->")[0] == board.markdown(board.detail(found))

@@ -172,9 +172,9 @@ def times_text(value):
 # --- picture: time against bytes -----------------------------------------------------------------------------------------
 
 
-ROOFLINE_SIZE = (880, 520)
-PLOT = (74, 84, 858, 450)  # left, top, right, bottom
-BLOCK = (136, 17)  # pixels of a group's labels: width, height of a line
+ROOFLINE_SIZE = (900, 580)
+PLOT = (94, 100, 878, 512)  # left, top, right, bottom
+BLOCK = (138, 17)  # pixels of a group's labels: width, height of a line
 
 
 def state_bytes(record):
@@ -215,8 +215,8 @@ def roofline_scales(timed):
     left, top, right, bottom = PLOT
     times = [record.floor_us for record in timed]
     times += [t for record in timed for mode in ("cold", "device") for t in quartiles(record, mode) or ()]
-    return log_scale([state_bytes(record) for record in timed], left + 52, right - BLOCK[0] - 12), log_scale(
-        times, bottom - 72, top + 16
+    return log_scale([state_bytes(record) for record in timed], left + 52, right - BLOCK[0] - 26), log_scale(
+        times, bottom - 88, top + 20
     )
 
 
@@ -236,7 +236,7 @@ def roofline_axes(x, y):
     parts += [segment(left, bottom, right, bottom, "axis"), segment(left, top, left, bottom, "axis")]
     parts.append(label((left + right) / 2, bottom + 44, "bytes of state read per call (log scale)", "", "middle"))
     middle = (top + bottom) / 2
-    parts.append(label(20, middle, "microseconds per call (log scale)", "", "middle", transform=f"rotate(-90 20 {middle:.0f})"))
+    parts.append(label(26, middle, "microseconds per call (log scale)", "", "middle", transform=f"rotate(-90 26 {middle:.0f})"))
     return join(*parts)
 
 
@@ -323,7 +323,8 @@ def roofline_legend(shapes, record):
     for shape, size, class_, text in entries:
         parts += [mark(shape, at + 7, 57, size, class_), label(at + 20, 61, text, "small")]
         at += 34 + 6.6 * len(text)
-    parts.append(label(at, 61, f"medians, quartiles; beside: {mode} us, share of floor", "small muted"))
+    said = f"Points: medians; whiskers: quartiles. Beside a group: {mode} median and the floor's share of it."
+    parts.append(label(24, 83, said, "small muted"))
     return join(*parts)
 
 
@@ -347,23 +348,24 @@ def chip_bars(reports, names=(), width=760):
     if not known:
         empty = "No platform report yet."
         return picture(width, 120, empty, label(width / 2, 64, empty, "muted", "middle"), class_=class_)
-    ticks = linear_ticks(max(known))
+    ticks = [tick for tick in linear_ticks(max(known)) if tick <= max(known) * 1.03]
     left, right, top, row = 18, width - 22, 84, 52
     bottom = top + row * len(CHIPS)
-    notes = chip_notes(reports, any(is_ours(report, names) for report in told), width)
+    ours = any(is_ours(report, names) for report in told)
+    notes = chip_notes(reports, ours, width)
 
     def x(speedup):
-        return left + (right - left) * speedup / ticks[-1]
+        return left + (right - left) * speedup / max(known) / 1.03
 
     return picture(
         width,
         bottom + 34 + 18 * len(notes),
         "Speedup over the reference by chip, as the platform told it",
-        label(left, 32, "Speedup by chip, told by the platform", "title"),
-        chip_legend(left, names),
-        *(segment(x(tick), top - 4, x(tick), bottom, "grid") for tick in ticks),
+        label(left, 32, "Speedup by chip" + ", told by the platform" * (width >= 500), "title"),
+        chip_legend(left, ours),
+        *(segment(x(at), top + row * n + 18, x(at), top + row * n + 46, "grid") for n in range(len(CHIPS)) for at in ticks),
         *(label(x(tick), bottom + 16, f"{tick:g}x", "muted small", "middle") for tick in ticks),
-        segment(x(1), top - 4, x(1), bottom, "reference"),
+        *(segment(x(1), top + row * n + 18, x(1), top + row * n + 46, "reference") for n in range(len(CHIPS))),
         *(chip_row(chip, told, names, x, top + row * n, width) for n, chip in enumerate(CHIPS)),
         *(label(left, bottom + 40 + 18 * n, note, "small muted") for n, note in enumerate(notes)),
         class_=class_,
@@ -371,6 +373,7 @@ def chip_bars(reports, names=(), width=760):
 
 
 def chip_row(chip, told, names, x, top, width):
+    """A line of words, the bar of the best, the dots."""
     found = [report for report in told if chip in report.speedups]
     failed = sum(chip in report.failed for report in told)
     counts = f"{len(found)} told" + (f", {failed} failed" if failed else "")
@@ -391,13 +394,13 @@ def chip_row(chip, told, names, x, top, width):
     return join(*parts)
 
 
-def chip_legend(left, names):
+def chip_legend(left, ours):
     parts = [
         el("rect", x=left, y=48, width=16, height=11, rx=2, class_="bar"), label(left + 22, 58, "best", "small"),
         mark("circle", left + 64, 54, 4, "dot"), label(left + 74, 58, "each report", "small"),
         segment(left + 156, 46, left + 156, 62, "reference"), label(left + 163, 58, "1x: reference", "small"),
     ]  # fmt: skip
-    if names:
+    if ours:
         parts += [mark("diamond", left + 258, 54, 4, "dot ours"), label(left + 267, 58, "ours", "small")]
     return join(*parts)
 
@@ -407,7 +410,7 @@ def chip_notes(reports, ours_told, width):
     outliers = [f"{chip} {value:g}x" for report in reports if report.outlier for chip, value in report.speedups.items()]
     notes = [f"Outliers, not drawn: {', '.join(outliers)}"] if outliers else []
     if not ours_told:
-        notes.append("Ours: none of the submissions measured here is told yet.")
+        notes.append("Ours: nothing measured here is told yet.")
     return [shortened(note, width // 6) for note in notes]
 
 
@@ -431,7 +434,7 @@ def comparable(runs):
 
 def history_picture(key, runs):
     """Mean speedups of a submission over its runs, a line a mode."""
-    width, height, left, right, top, bottom = 560, 230, 52, 420, 24, 186
+    width, height, left, right, top, bottom = 380, 220, 46, 254, 24, 178
     title = f"{key[1]} on {key[0]}: mean speedup by run"
     if not runs:
         return picture(width, 90, title, label(width / 2, 50, "No run with every case timed.", "muted", "middle"))
@@ -477,19 +480,26 @@ def apart(ends, least):
 # --- tables --------------------------------------------------------------------------------------------------------------
 
 
-def cell(text):
-    """A cell: what fails is marked by colour and word, what is not known is muted, numbers stand right."""
-    kind = {
-        "no": "bad",
-        "failed": "bad",
-        "mismatch": "bad",
-        "crash": "bad",
-        "timeout": "bad",
-        "unknown": "muted",
-        "-": "muted",
-    }.get(text)
-    number = re.match(r"[\d-]", text) is not None
-    return el("td", text, class_=" ".join(filter(None, (kind, "number" if number else None))) or None)
+WORDS = {
+    "name",
+    "submission",
+    "sha256",
+    "route",
+    "official",
+    "case",
+    "when",
+    "when, UTC",
+    "run",
+    "submitted",
+}  # columns that stand left
+BAD = {"no", "failed", "mismatch", "crash", "timeout", "error"}
+NOT_KNOWN = {"unknown", "-"}
+
+
+def cell(column, text, *more):
+    """A cell: what fails is marked by word and colour, what is not known is muted, all but words stand right."""
+    kinds = ("bad" if text in BAD else None, "muted" if text in NOT_KNOWN else None, None if column in WORDS else "number", *more)
+    return el("td", text, class_=" ".join(filter(None, kinds)) or None)
 
 
 def scrolled(name, *rows):
@@ -498,7 +508,9 @@ def scrolled(name, *rows):
 
 
 def heads(columns):
-    return el("thead", el("tr", *(el("th", column, scope="col") for column in columns)))
+    return el(
+        "thead", el("tr", *(el("th", column, scope="col", class_=None if column in WORDS else "number") for column in columns))
+    )
 
 
 def board_table(table):
@@ -506,7 +518,7 @@ def board_table(table):
     rows = []
     for row in table.rows:
         first = el("th", row[0], scope="row")
-        rows.append(el("tr", first, *map(cell, row[1:]), class_="mean" if row[0] == "mean" else None))
+        rows.append(el("tr", first, *map(cell, table.columns[1:], row[1:]), class_="mean" if row[0] == "mean" else None))
     notes = (el("p", note, class_="note") for note in table.notes)
     return join(el("h4", table.title), scrolled(table.title, heads(table.columns), el("tbody", *rows)), *notes)
 
@@ -540,28 +552,29 @@ def ranking_group(title, group, places, best):
 
 
 def ranking_row(report, place, best):
-    name = [el("span", report.name), *([el("small", report.note)] if report.note else [])]
+    """Cells in the order of RANKING."""
+    notes = [el("small", report.note)] if report.note else []
     mean = report.mean_speedup()
+    rank = "outlier" if report.outlier else "-" if report.official_rank is None else str(report.official_rank)
     return el(
         "tr",
-        cell("outlier" if report.outlier else "-" if report.official_rank is None else str(report.official_rank)),
-        el("th", *name, scope="row"),
-        cell("unknown" if report.chips_passed is None else f"{report.chips_passed} of {len(CHIPS)}"),
-        cell("unknown" if mean is None else times_text(mean)),
+        cell("rank", rank),
+        el("th", report.name, *notes, scope="row"),
+        cell("passed", "unknown" if report.chips_passed is None else f"{report.chips_passed} of {len(CHIPS)}"),
+        cell("mean", "unknown" if mean is None else times_text(mean)),
         *(chip_cell(report, chip, best[chip]) for chip in CHIPS),
-        cell("never" if report.outlier else "-" if place is None else str(place)),
-        cell((report.submitted or "unknown")[:16].replace("T", " ")),
+        cell("by rule", "never" if report.outlier else "-" if place is None else str(place)),
+        cell("submitted", (report.submitted or "unknown")[:16].replace("T", " ")),
         class_="outlier" if report.outlier else None,
     )
 
 
 def chip_cell(report, chip, best):
     if chip in report.failed:
-        return cell("failed")
+        return cell(chip, "failed")
     if chip not in report.speedups:
-        return cell("unknown")
-    top = report.speedups[chip] == best and not report.outlier
-    return el("td", times_text(report.speedups[chip]), class_="number best" if top else "number")
+        return cell(chip, "unknown")
+    return cell(chip, times_text(report.speedups[chip]), "best" if report.speedups[chip] == best and not report.outlier else None)
 
 
 def run_table(runs):
@@ -573,7 +586,7 @@ def run_table(runs):
         means = (board.mean_speedup(run, mode) for mode in MODES)
         cells = (last.run, last.submission_sha256[:8], f"{len(board.passed(run))} of {len(run)}")
         cells += tuple("-" if mean is None else times_text(mean) for mean in means)
-        rows.append(el("tr", el("th", last.when[:16].replace("T", " "), scope="row"), *map(cell, cells)))
+        rows.append(el("tr", el("th", last.when[:16].replace("T", " "), scope="row"), *map(cell, columns[1:], cells)))
     return scrolled(f"Runs of {runs[-1][-1].submission}", heads(columns), el("tbody", *rows))
 
 
@@ -588,37 +601,38 @@ HOW = (
     ("device", "Graph replay over inputs rotated past the L2: the kernels alone. One sample is one replay, divided by its calls."),
     (
         "speedup, x",
-        "Reference over submission, medians of one run in one mode, both timed in turn. Means are arithmetic, over the cases, and given "
-        "only where every case was timed. Modes are never mixed: each answers its own question.",
+        "Reference over submission, medians of one run in one mode, both timed in turn. Means are arithmetic, over the cases, "
+        "and given only where every case was timed. Modes are never mixed: each answers its own question.",
     ),
     ("official", "The contest's check: int8 and scale bytes equal, rotary part within 1e-2."),
     ("strict", "Every byte equal."),
     (
         "tie",
-        "A byte that differs, but lies inside the interval that float32 rounding leaves around the float64 value, as the reference's "
-        "byte does.",
+        "A byte that differs, but lies inside the interval that float32 rounding leaves around the float64 value, as the "
+        "reference's byte does.",
     ),
     ("wrong", "A byte that no order of addition explains. One is enough to fail, and a file with one never gets a speed."),
     (
         "floor",
-        "Every state row read once, 4,096 bytes a row, at the copy bandwidth measured beside the case. Of floor: its share of the device "
-        "time, of the cold time where the backend has no graphs. A little over 100% is the scatter of two measurements.",
+        "Every state row read once, 4,096 bytes a row, at the copy bandwidth measured beside the case. Of floor: its share of "
+        "the device time, of the cold time where the backend has no graphs. A little over 100% is the scatter of two "
+        "measurements.",
     ),
     (MEASURED, "Bytes and times that this harness took on a machine at hand, from the records in scores/."),
     (
         TOLD,
-        "Speedups and failures as the contest's platform showed them, entered by hand. No figure joins the two: the chips, the timer and "
-        "the run of the reference are others.",
+        "Speedups and failures as the contest's platform showed them, entered by hand. No figure joins the two: the chips, the "
+        "timer and the run of the reference are others.",
     ),
     (
         "rank",
-        "As on the final board. By rule: the contest's rule over every report known, also those told apart from a final board: chips "
-        "passed, then the mean speedup over the passed chips, then the earlier submission.",
+        "As on the final board. By rule: the contest's rule over every report known, also those told apart from a final board: "
+        "chips passed, then the mean speedup over the passed chips, then the earlier submission.",
     ),
     (
         "outlier",
-        "An artefact of a checker or a timer, faster than memory allows. Shown and marked; never ranked, never a best, never in a mean, "
-        "never drawn.",
+        "An artefact of a checker or a timer, faster than memory allows. Shown and marked; never ranked, never a best, never in "
+        "a mean, never drawn.",
     ),
     ("unknown", "Not told: neither a failure nor a pass."),
 )
@@ -736,9 +750,11 @@ def history_section(records):
 # Blue, vermilion and purple of the Okabe-Ito palette, darkened or lightened until each reads as text (4.5 to 1) on its ground.
 
 THEME = """
-:root{color-scheme:light dark;--page:#f5f7f9;--card:#fff;--ink:#1b2129;--muted:#55606c;--line:#d5dbe1;--shade:#eef1f4;--device:#0067a3;--cold:#b34a00;--warm:#9b2f76;--bad:#b3261e;--bar:#0067a3}
+:root{color-scheme:light dark;--page:#f5f7f9;--card:#fff;--ink:#1b2129;--muted:#55606c;--line:#d5dbe1;--shade:#eef1f4;
+  --device:#0067a3;--cold:#b34a00;--warm:#9b2f76;--bad:#b3261e;--bar:#0067a3}
 @media screen and (prefers-color-scheme:dark){
-  :root{--page:#0e1318;--card:#161d25;--ink:#e6ebf0;--muted:#a2adb8;--line:#323c47;--shade:#1e2731;--device:#5cb6f2;--cold:#f2a65a;--warm:#e893c4;--bad:#ff9d94;--bar:#3f8fc4}
+  :root{--page:#0e1318;--card:#161d25;--ink:#e6ebf0;--muted:#a2adb8;--line:#323c47;--shade:#1e2731;--device:#5cb6f2;
+    --cold:#f2a65a;--warm:#e893c4;--bad:#ff9d94;--bar:#3f8fc4}
 }
 """
 
@@ -778,19 +794,21 @@ PAGE_STYLE = """
 *{box-sizing:border-box}
 html{-webkit-text-size-adjust:100%}
 body{margin:0;background:var(--page);color:var(--ink);font:15px/1.5 system-ui,-apple-system,"Segoe UI",sans-serif}
-header,main{max-width:1240px;margin:0 auto;padding:0 20px}
+header,main{max-width:1360px;margin:0 auto;padding:0 20px}
 header{padding-top:28px}
-h1{font-size:26px;line-height:1.2;margin:0;overflow-wrap:anywhere}
+h1{font-size:clamp(19px,5.8vw,26px);line-height:1.2;margin:0;overflow-wrap:anywhere}
 header p{color:var(--muted);margin:6px 0 18px}
 h2{font-size:20px;margin:44px 0 14px;display:flex;flex-wrap:wrap;gap:6px 12px;align-items:center}
 h3{font-size:16px;margin:24px 0 8px}
 h4{font-size:14px;font-weight:600;margin:20px 0 8px;overflow-wrap:anywhere}
-.tag{font-size:12px;font-weight:600;line-height:1;padding:5px 9px;border-radius:99px;border:1px solid;white-space:nowrap;align-self:start}
+.tag{font-size:12px;font-weight:600;line-height:1;padding:5px 9px;border-radius:99px;border:1px solid;white-space:nowrap;
+  align-self:start}
 h2 .tag{align-self:center}
 .here{color:var(--device)}
 .told{color:var(--warm)}
-.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(220px,1fr));gap:12px}
-.tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;display:flex;flex-direction:column;gap:6px}
+.tiles{display:grid;grid-template-columns:repeat(auto-fit,minmax(170px,1fr));gap:12px}
+.tile{background:var(--card);border:1px solid var(--line);border-radius:8px;padding:14px 16px;display:flex;
+  flex-direction:column;gap:6px}
 .tile b{font-size:24px;line-height:1.2;font-variant-numeric:tabular-nums}
 .tile span:not(.tag){color:var(--muted);font-size:14px;flex:1;overflow-wrap:anywhere}
 nav{display:flex;flex-wrap:wrap;gap:4px 18px;margin-top:18px}
@@ -798,7 +816,7 @@ nav a{color:var(--device);padding:4px 0}
 .scroll{overflow-x:auto;background:var(--card);border:1px solid var(--line);border-radius:8px;position:relative}
 .scroll:focus-visible,a:focus-visible{outline:2px solid var(--device);outline-offset:2px}
 table{border-collapse:collapse;width:100%;font-size:13.5px;font-variant-numeric:tabular-nums}
-th,td{padding:6px 10px;text-align:left;white-space:nowrap;border-top:1px solid var(--line);vertical-align:baseline}
+th,td{padding:6px 9px;text-align:left;white-space:nowrap;border-top:1px solid var(--line);vertical-align:baseline}
 thead th{border-top:0;color:var(--muted);font-weight:600;background:var(--shade)}
 tbody th{font-weight:500}
 tbody th small{display:block;color:var(--muted);font-weight:400;font-size:12px;white-space:normal;min-width:180px;max-width:280px}
@@ -816,10 +834,10 @@ figure{margin:16px 0}
 .picture{display:block;width:100%;height:auto}
 figure .scroll{border:0;background:none}
 figure .scroll .picture{min-width:720px;max-width:1040px;margin:0 auto}
-figure>.wide{max-width:900px}
+figure>.picture{max-width:900px}
 .narrow{display:none}
-.beside{display:grid;grid-template-columns:minmax(0,560px) minmax(0,1fr);gap:16px;align-items:start}
-.beside figure{margin:0}
+.beside{display:grid;grid-template-columns:minmax(0,440px) minmax(0,1fr);gap:16px;align-items:start}
+.beside figure{margin:0;max-width:440px}
 dl{display:grid;grid-template-columns:minmax(90px,auto) minmax(0,1fr);gap:8px 20px;max-width:900px;margin:0 0 60px}
 dt{font-weight:600}
 dd{margin:0}

@@ -850,6 +850,8 @@ dd{margin:0}
   .scroll .picture.wide,.narrow{display:block}
   dl{grid-template-columns:minmax(0,1fr);gap:2px}
   dd{margin-bottom:10px}
+  tbody th{white-space:normal}
+  tbody th small{min-width:110px}
 }
 @media print{
   @page{size:A4 landscape;margin:12mm}
@@ -864,6 +866,7 @@ dd{margin:0}
   h2,h3,h4{break-after:avoid}
   .picture.wide{display:block}
   .picture.narrow{display:none}
-  tbody th small{max-width:200px;min-width:120px}
+  tbody th small{max-width:230px;min-width:120px;font-size:7pt}
+  figure .scroll .picture,figure>.picture{min-width:0;max-width:620px;margin:0}
 }
 """

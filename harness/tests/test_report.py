@@ -30,10 +30,12 @@ def record(case=0, **changes):
         for mode, k in (("cold", 1.6), ("warm", 2.5), ("device", 1.2))
     }
     made = ScoreRecord(
-        when="2026-01-01T00:00:00+00:00", run="r1", platform="a-chip", environment={"chip": "A", "torch": "2", "triton": "3", "python": "3"},
+        when="2026-01-01T00:00:00+00:00", run="r1", platform="a-chip",
+        environment={"chip": "A", "torch": "2", "triton": "3", "python": "3"},
         submission="ours", submission_sha256="a" * 64, reference_sha256="b" * 64, route="nvidia", evidence="",
-        case={"name": name, "compress_ratio": ratio}, seed=0, input_sha256="c" * 64, num_outputs=outputs, status="pass", message="",
-        verdict={"compared": 9, "differing": 0, "ties": 0, "official": True, "regions": {}}, timings_us=timings, copy_bandwidth=4.0e12,
+        case={"name": name, "compress_ratio": ratio}, seed=0, input_sha256="c" * 64, num_outputs=outputs, status="pass",
+        message="", verdict={"compared": 9, "differing": 0, "ties": 0, "official": True, "regions": {}},
+        timings_us=timings, copy_bandwidth=4.0e12,
     )  # fmt: skip
     return replace(made, **changes)
 
@@ -216,12 +218,13 @@ LOOK = """
 <!DOCTYPE html><meta charset="utf-8"><body>%s<script>
 function overlaps(svg) {
   const card = svg.getBoundingClientRect(), found = [];
-  const boxes = [...svg.querySelectorAll("text:not([transform])")].map(t => [t.textContent, t.getBoundingClientRect()]);
-  boxes.forEach(([text, b], n) => {
-    if (b.left < card.left || b.right > card.right + 0.5 || b.top < card.top || b.bottom > card.bottom + 0.5) found.push("outside: " + text);
-    boxes.slice(n + 1).forEach(([other, o]) => {
-      if (b.left < o.right - 1 && o.left < b.right - 1 && b.top < o.bottom - 3 && o.top < b.bottom - 3) found.push(text + " on " + other);
-    });
+  const texts = [...svg.querySelectorAll("text:not([transform])")];
+  const boxes = texts.map(text => [text.textContent, text.getBoundingClientRect()]);
+  const inside = b => b.left >= card.left && b.right <= card.right + 0.5 && b.top >= card.top && b.bottom <= card.bottom + 0.5;
+  const meet = (a, b) => a.left < b.right - 1 && b.left < a.right - 1 && a.top < b.bottom - 3 && b.top < a.bottom - 3;
+  boxes.forEach(([text, box], n) => {
+    if (!inside(box)) found.push("outside: " + text);
+    boxes.slice(n + 1).forEach(([other, its]) => meet(box, its) && found.push(text + " on " + other));
   });
   return found;
 }
@@ -229,7 +232,8 @@ window.onload = () => {
   const seen = [...document.querySelectorAll("iframe")].map(frame => {
     const root = frame.contentDocument.documentElement;
     const svgs = [...root.querySelectorAll("svg")].filter(svg => svg.getBoundingClientRect().width > 0);
-    return {frame: frame.title, client: root.clientWidth, scroll: root.scrollWidth, svgs: svgs.length, overlaps: svgs.flatMap(overlaps)};
+    const widths = {client: root.clientWidth, scroll: root.scrollWidth};
+    return {frame: frame.title, ...widths, svgs: svgs.length, overlaps: svgs.flatMap(overlaps)};
   });
   document.body.textContent = "SEEN" + JSON.stringify(seen) + "END";
 };
@@ -258,8 +262,8 @@ def test_layout_in_a_browser(tmp_path):
 
 def browse(folder):
     command = [
-        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-background-networking",
-        "--disable-component-update", "--disable-sync", f"--user-data-dir={folder / 'profile'}", "--enable-logging=stderr",
-        "--window-size=1700,900", "--dump-dom", (folder / "look.html").as_uri(),
+        BROWSER, "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--no-first-run", "--disable-sync",
+        "--disable-background-networking", "--disable-component-update", f"--user-data-dir={folder / 'profile'}",
+        "--enable-logging=stderr", "--window-size=1700,900", "--dump-dom", (folder / "look.html").as_uri(),
     ]  # fmt: skip
     return subprocess.run(command, capture_output=True, text=True, timeout=60)

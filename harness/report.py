@@ -362,7 +362,7 @@ def chip_bars(reports, names=(), width=760):
         bottom + 34 + 18 * len(notes),
         "Speedup over the reference by chip, as the platform told it",
         label(left, 32, "Speedup by chip" + ", told by the platform" * (width >= 500), "title"),
-        chip_legend(left, ours),
+        chip_legend(left),
         *(segment(x(at), top + row * n + 18, x(at), top + row * n + 46, "grid") for n in range(len(CHIPS)) for at in ticks),
         *(label(x(tick), bottom + 16, f"{tick:g}x", "muted small", "middle") for tick in ticks),
         *(segment(x(1), top + row * n + 18, x(1), top + row * n + 46, "reference") for n in range(len(CHIPS))),
@@ -394,14 +394,12 @@ def chip_row(chip, told, names, x, top, width):
     return join(*parts)
 
 
-def chip_legend(left, ours):
+def chip_legend(left):
     parts = [
         el("rect", x=left, y=48, width=16, height=11, rx=2, class_="bar"), label(left + 22, 58, "best", "small"),
         mark("circle", left + 64, 54, 4, "dot"), label(left + 74, 58, "each report", "small"),
         segment(left + 156, 46, left + 156, 62, "reference"), label(left + 163, 58, "1x: reference", "small"),
     ]  # fmt: skip
-    if ours:
-        parts += [mark("diamond", left + 258, 54, 4, "dot ours"), label(left + 267, 58, "ours", "small")]
     return join(*parts)
 
 
@@ -409,8 +407,7 @@ def chip_notes(reports, ours_told, width):
     """What the picture leaves out, in lines."""
     outliers = [f"{chip} {value:g}x" for report in reports if report.outlier for chip, value in report.speedups.items()]
     notes = [f"Outliers, not drawn: {', '.join(outliers)}"] if outliers else []
-    if not ours_told:
-        notes.append("Ours: nothing measured here is told yet.")
+    notes.append("Diamonds: submissions measured here too." if ours_told else "No report is of a submission measured here.")
     return [shortened(note, width // 6) for note in notes]
 
 

@@ -58,6 +58,7 @@ INPUTS = {
     "no graphs": lambda: ([replace(r, timings_us={"cold": r.timings_us["cold"]}) for r in run_of()], []),
     "one case": lambda: ([record()], [PlatformReport("ours", {"metax": 3.0})]),
     "two": lambda: (run_of() + run_of(run="r2", when="2026-01-02T00:00:00+00:00") + run_of(platform="b", submission="x"), []),
+    "also told": lambda: (run_of(), [PlatformReport("ours, v2", dict.fromkeys(CHIPS, 2.0)), *platform_reports.read()]),
     "hostile": lambda: (HOSTILE_RECORDS, HOSTILE_REPORTS),
 }
 
@@ -244,7 +245,7 @@ window.onload = () => {
 def test_layout_in_a_browser(tmp_path):
     """No sideways scrolling at 360, 800, 1600 px, no text on text or outside its picture, nothing on the console."""
     frames = ""
-    for name in ("stored", "empty", "two", "no graphs", "one case"):
+    for name in ("stored", "empty", "two", "no graphs", "one case", "also told"):
         page = report.page(*INPUTS[name]())
         for width in (360, 800, 1600):
             style = f"width:{width}px;height:600px;border:0"
@@ -252,7 +253,7 @@ def test_layout_in_a_browser(tmp_path):
     (tmp_path / "look.html").write_text(LOOK % frames, encoding="utf-8")
     shown = browse(tmp_path)
     seen = json.loads(html.unescape(re.search("SEEN(.*)END", shown.stdout).group(1)))
-    assert len(seen) == 15
+    assert len(seen) == 18
     for frame in seen:
         assert frame["scroll"] <= frame["client"], frame
         assert frame["overlaps"] == [], frame

@@ -45,7 +45,11 @@ def latest(records):
 
 def _place(run):
     """Sorts runs: cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
-    return -len([record for record in run if record.status == "pass"]), -round(mean_speedup(run, "cold") or 0, 2)
+    return -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
+
+
+def passed(run):
+    return [record for record in run if record.status == "pass"]
 
 
 def speedup(record, mode):
@@ -151,16 +155,15 @@ def grid(records, mode="cold"):
 
 def _best(newest, platform, mode):
     """Highest mean of the platform's runs that passed every case, or None."""
-    whole = [run for (p, _), run in newest.items() if p == platform and all(record.status == "pass" for record in run)]
+    whole = [run for (p, _), run in newest.items() if p == platform and passed(run) == run]
     return max((mean for run in whole if (mean := mean_speedup(run, mode))), default=None)
 
 
 def _grid_cell(run, mode):
     if run is None:
         return ""
-    passed = sum(record.status == "pass" for record in run)
     mean = mean_speedup(run, mode)
-    return _times(mean) if passed == len(run) else f"{passed}/{len(run)} {_times(mean)}"
+    return _times(mean) if passed(run) == run else f"{len(passed(run))}/{len(run)} {_times(mean)}"
 
 
 def detail(run):

@@ -11,7 +11,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from harness import platform_reports, records, report
+from harness import pictures, platform_reports, records, report
 from harness.platform_reports import CHIPS, PlatformReport
 from harness.records import ScoreRecord
 
@@ -145,8 +145,8 @@ def test_official_rows_stand_in_their_order():
 def test_outliers_never_reach_the_scale_or_the_best():
     outlier = PlatformReport("odd", {"metax": 277.0}, outlier=True)
     told = [PlatformReport("even", dict.fromkeys(CHIPS, 2.0)), outlier]
-    assert report.chip_bars(told).count("277") == 1 and "Outliers, not drawn: metax 277x" in report.chip_bars(told)
-    assert "277.00x, odd" not in report.chip_bars(told)
+    assert pictures.chip_bars(told).count("277") == 1 and "Outliers, not drawn: metax 277x" in pictures.chip_bars(told)
+    assert "277.00x, odd" not in pictures.chip_bars(told)
     assert 'best">277' not in report.ranking(told)
 
 
@@ -192,9 +192,9 @@ def test_a_failed_write_leaves_the_old_file_and_no_part(tmp_path, monkeypatch):
 
 def test_history_draws_only_runs_over_the_same_cases():
     whole, part, later = run_of(), [record(run="r2", when="2026-01-02")], run_of(run="r3", when="2026-01-03")
-    (runs,) = report.histories(later + part + whole).values()
+    (runs,) = pictures.histories(later + part + whole).values()
     assert [run[0].run for run in runs] == ["r1", "r2", "r3"]
-    assert [run[0].run for run in report.comparable(runs)] == ["r1", "r3"]
+    assert [run[0].run for run in pictures.comparable(runs)] == ["r1", "r3"]
 
 
 def luminance(colour):

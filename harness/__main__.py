@@ -65,6 +65,7 @@ def parse(argv):
     sub.add_argument(
         "--mean", choices=tuple(platform_reports.MEANS), default="arithmetic", help="rule of the means (Beijing: arithmetic)"
     )
+    sub.add_argument("--of-best", action="store_true", help="the platform's speedups as shares of each chip's best")
     sub.add_argument("--verify", action="store_true", help="name every damaged or edited record; exit 1 if there is one")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
@@ -208,7 +209,11 @@ def show_board(arguments):
     elif arguments.platform:
         tables = board.summaries(found, arguments.mean)
     else:
-        tables = [board.reported(reports, arguments.mean), board.grid(found), *board.summaries(found, arguments.mean)]
+        tables = [
+            board.reported(reports, arguments.mean, arguments.of_best),
+            board.grid(found),
+            *board.summaries(found, arguments.mean),
+        ]
     return show_tables(arguments, tables)
 
 

@@ -8,11 +8,12 @@ from dataclasses import dataclass
 
 from harness import platform_reports
 from harness.platform_reports import CHIPS
-from harness.stats import MODES, Samples, ratio_interval, spread
+from harness.stats import MODES, ratio_interval, spread
 
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
 TOLD = "told by the platform"
+IMPOSSIBLE = 1.25  # share of the copy floor; reading alone reached 1.01 of it, so more is an artefact of a timer or a checker
 
 
 @dataclass(frozen=True)
@@ -44,8 +45,13 @@ def latest(records):
 
 
 def _place(run):
-    """Sorts runs: cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
-    return -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
+    """Sorts runs: outliers last, cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
+    return is_outlier(run), -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
+
+
+def is_outlier(run):
+    """Faster than memory allows in any case: shown, never ranked."""
+    return any((floor_share(record) or 0) > IMPOSSIBLE for record in run)
 
 
 def passed(run):
@@ -54,8 +60,8 @@ def passed(run):
 
 def speedup(record, mode):
     """Median over median, or None where that mode was not timed."""
-    times = record.timings_us.get(mode)
-    return Samples(times["reference"], times["submission"]).speedup if times else None
+    times = record.times(mode)
+    return times and times.speedup
 
 
 def mean_speedup(run, mode, rule="arithmetic"):
@@ -66,8 +72,8 @@ def mean_speedup(run, mode, rule="arithmetic"):
 
 def floor_share(record):
     """Floor over device time (cold where the backend has no graphs), or None."""
-    times = record.timings_us.get("device") or record.timings_us.get("cold")
-    return record.floor_us / statistics.median(times["submission"]) if times else None
+    times = record.times("device") or record.times("cold")
+    return times and record.floor_us / statistics.median(times.submission)
 
 
 def conditions(record):
@@ -101,7 +107,7 @@ def _summary(found, rule):
     rows, rank = [], 0
     for place, run in enumerate(found, 1):
         rank = rank if rows and _place(run) == _place(found[place - 2]) else place
-        rows.append((str(rank), *_run_row(run, rule)))
+        rows.append(("outlier" if is_outlier(run) else str(rank), *_run_row(run, rule)))
     return Table(
         f"measured here: {conditions(found[0][-1])}",
         SUMMARY,
@@ -110,7 +116,7 @@ def _summary(found, rule):
             "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
             f"cold, warm, device: {rule} mean over the cases of reference over submission, medians; - unless all are timed.",
             "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
-            "rank: cases passed, then cold.",
+            f"rank: cases passed, then cold. outlier: over {IMPOSSIBLE:.0%} of the floor in some case, so an artefact; not ranked.",
         ),
         ("when", "strict", "sha256", "of floor"),
     )
@@ -141,10 +147,7 @@ def grid(records, mode="cold"):
         (f"{name} {sha[:8]}", *(_grid_cell(newest.get((platform, sha)), mode) for platform in platforms))
         for sha, name in sorted(names.items(), key=lambda item: item[1])
     ]
-    best = [
-        max((mean_speedup(run, mode) or 0 for (p, _), run in newest.items() if p == platform), default=0) for platform in platforms
-    ]
-    rows.append(("best", *(_times(b or None) for b in best)))
+    rows.append(("best", *(_times(_best(newest, platform, mode)) for platform in platforms)))
     return Table(
         f"measured here: mean {mode} speedup by submission and platform",
         ("submission", *platforms),
@@ -154,9 +157,9 @@ def grid(records, mode="cold"):
 
 
 def _best(newest, platform, mode):
-    """Highest mean of the platform's runs that passed every case, or None."""
-    whole = [run for (p, _), run in newest.items() if p == platform and passed(run) == run]
-    return max((mean for run in whole if (mean := mean_speedup(run, mode))), default=None)
+    """Highest mean of the platform's runs, outliers left out, or None."""
+    honest = [run for (p, _), run in newest.items() if p == platform and not is_outlier(run)]
+    return max((mean for run in honest if (mean := mean_speedup(run, mode))), default=None)
 
 
 def _grid_cell(run, mode):
@@ -175,7 +178,7 @@ def detail(run):
                 record.case["name"],
                 ("yes" if record.verdict["official"] else "no") if record.verdict else record.status,
                 str(record.verdict["ties"]) if record.verdict else "-",
-                *(_spread(record.timings_us.get(mode)) for mode in MODES),
+                *(_spread(record.times(mode)) for mode in MODES),
                 f"{record.floor_us:.1f}" if record.copy_bandwidth else "-",
                 *(_times(speedup(record, mode)) for mode in MODES),
                 f"{floor_share(record):.0%}" if record.timings_us else "-",
@@ -269,16 +272,19 @@ def _compared(platform, ours, theirs, first, second, mode):
 
 def _relative(record, mode):
     """Times of the submission in units of the reference's median of the same run."""
-    times = record.timings_us[mode]
-    unit = statistics.median(times["reference"])
-    return [t / unit for t in times["submission"]]
+    times = record.times(mode)
+    unit = statistics.median(times.reference)
+    return [t / unit for t in times.submission]
 
 
 # --- told by the platform ------------------------------------------------------------------------------------------------
 
 
-def reported(reports, rule="arithmetic"):
-    """The contest's board, a column a chip; other reports stand where they would rank among it, the unranked below."""
+def reported(reports, rule="arithmetic", of_best=False):
+    """The contest's board, a column a chip; other reports stand where they would rank among it, the unranked below.
+
+    `of_best` shows each chip's speedup as a share of the best told of that chip: the distance to it.
+    """
     official = [report for report in reports if report.official_rank]
     places = {id(report): str(place) for place, report in platform_reports.rank(official, rule)}
     ordered = [report for _, report in platform_reports.rank(reports, rule)]
@@ -287,7 +293,7 @@ def reported(reports, rule="arithmetic"):
             places[id(report)] = f"({platform_reports.place(report, official, rule)})"
     ordered += [report for report in reports if id(report) not in places]
     best = best_of_chips(reports)
-    rows = [_report_row(places.get(id(report), ""), report, rule) for report in ordered]
+    rows = [_report_row(places.get(id(report), ""), report, rule, best if of_best else None) for report in ordered]
     rows.append(("", "best of each chip", "", "", *(_times(best[chip]) for chip in CHIPS)))
     return Table(
         f"told by the contest's platform; rank by chips passed, then {rule} mean, then earlier submission",
@@ -296,6 +302,7 @@ def reported(reports, rule="arithmetic"):
         (
             "(n): not on the final board; where it would have stood. fail: the chip failed. blank: not known.",
             "outlier: an artefact of a checker or a timer, never ranked.",
+            *(["chips: share of the best of each chip, the last row."] if of_best else []),
         ),
         ("tianshu", "moore", "hygon", "thead", "metax", "ascend", "nvidia"),
     )
@@ -306,8 +313,9 @@ def best_of_chips(reports):
     return {chip: max((r.speedups[chip] for r in reports if chip in r.speedups and not r.outlier), default=None) for chip in CHIPS}
 
 
-def _report_row(rank, report, rule):
-    cells = {**{chip: _times(speedup) for chip, speedup in report.speedups.items()}, **dict.fromkeys(report.failed, "fail")}
+def _report_row(rank, report, rule, best):
+    shown = {chip: f"{speedup / best[chip]:.0%}" if best else _times(speedup) for chip, speedup in report.speedups.items()}
+    cells = {**shown, **dict.fromkeys(report.failed, "fail")}
     passed = "" if report.chips_passed is None else f"{report.chips_passed}/7"
     mean = report.mean_speedup(rule)
     return (
@@ -381,7 +389,7 @@ def _width(table, kept, cell_width):
 def _spread(times):
     if times is None:
         return "-"
-    low, median, high = spread(times["submission"])
+    low, median, high = spread(times.submission)
     return f"{median:.1f} [{low:.1f}, {high:.1f}]"
 
 

@@ -79,8 +79,8 @@ def roofline_scales(timed):
 
 def quartiles(record, mode):
     """(first quartile, median, third quartile) in us, or None where that mode was not timed."""
-    times = record.timings_us.get(mode)
-    return spread(times["submission"]) if times else None
+    times = record.times(mode)
+    return spread(times.submission) if times else None
 
 
 def roofline_axes(x, y):

@@ -7,8 +7,10 @@ import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from harness.stats import Samples
+
 SCORES = Path(__file__).parent.parent / "scores"
-SCHEMA = 1
+SCHEMA = 2
 
 
 @dataclass(frozen=True)
@@ -32,13 +34,18 @@ class ScoreRecord:
     status: str
     message: str
     verdict: dict | None  # compared, differing, ties, official, regions
-    timings_us: dict  # mode -> {"reference": [...], "submission": [...]}, microseconds a call
+    timings_us: dict  # mode -> {"reference": "19.2 18.5 ...", "submission": ...}: microseconds a call, packed for quick reading
     copy_bandwidth: float | None  # bytes a second
     schema: int = SCHEMA
 
     def __post_init__(self):
         if self.timings_us and (self.verdict is None or self.verdict["differing"] != self.verdict["ties"]):
             raise ValueError(f"record of {self.submission}, case {self.case['name']}: timings without a clean check")
+
+    def times(self, mode):
+        """Samples of a mode, or None where it was not timed."""
+        packed = self.timings_us.get(mode)
+        return packed and Samples(*(tuple(map(float, packed[side].split())) for side in ("reference", "submission")))
 
     @property
     def floor_us(self):
@@ -67,11 +74,16 @@ def from_result(result, when, run, chip, environment, name, path, reference):
         message=result.message,
         verdict=verdict and {name: getattr(verdict, name) for name in ("compared", "differing", "ties", "official", "regions")},
         timings_us={
-            mode: {"reference": [round(t, 2) for t in s.reference], "submission": [round(t, 2) for t in s.submission]}
-            for mode, s in result.run.timings.items()
+            mode: {"reference": pack(samples.reference), "submission": pack(samples.submission)}
+            for mode, samples in result.run.timings.items()
         },
         copy_bandwidth=result.run.copy_bandwidth and round(result.run.copy_bandwidth),
     )
+
+
+def pack(samples):
+    """Microseconds -> text, to a hundredth."""
+    return " ".join(f"{t:.2f}" for t in samples)
 
 
 def sha256(path):
@@ -131,6 +143,9 @@ def parse(values):
     """Values of a line -> ScoreRecord. A later schema may add fields: they are passed over; a missing one is an error."""
     if not isinstance(values.get("schema"), int):
         raise ValueError("no schema number")
+    if values["schema"] == 1:  # samples were lists
+        packed = {mode: {k: pack(v) for k, v in sides.items()} for mode, sides in values["timings_us"].items()}
+        values = {**values, "timings_us": packed}
     return ScoreRecord(**{field.name: values[field.name] for field in fields(ScoreRecord)})
 
 

@@ -18,7 +18,8 @@ README = Path(__file__).parents[2] / "README.md"
 def record(submission="ours", sha="a" * 64, run="r1", case=0, cold=20.0, when="2026-01-01T00:00:00+00:00", **changes):
     verdict = {"compared": 37376, "differing": 0, "ties": 0, "official": True, "regions": {}}
     timings = {
-        mode: {"reference": [1000.0, 1000.0], "submission": [1000.0 / cold, 1000.0 / cold]} for mode in ("cold", "warm", "device")
+        mode: {"reference": "1000.0 1000.0", "submission": f"{1000.0 / cold} {1000.0 / cold}"}
+        for mode in ("cold", "warm", "device")
     }
     made = ScoreRecord(
         when=when, run=run, platform="nvidia-h200", environment={"chip": "NVIDIA H200", "torch": "2", "triton": "3", "python": "3"},
@@ -49,7 +50,7 @@ def test_a_wrong_byte_never_carries_a_speed():
 def damage(text):
     """Ways in which a line of a scores file goes bad, and the word that `verify` has for each."""
     return {
-        "damaged": [text[: len(text) // 2], "[]", '{"schema": 99}', json.dumps({"schema": 1, "seal": "0"})],
+        "damaged": [text[: len(text) // 2], "[]", '{"schema": 99}', json.dumps({"schema": 2, "seal": "0"})],
         "edited": [text.replace('"seed": 0', '"seed": 1'), text.replace("50.0", "5.0")],
     }
 
@@ -66,8 +67,17 @@ def test_damaged_and_edited_lines_are_named_and_the_others_read(tmp_path):
             assert len(records.read(tmp_path)) == (2 if word == "damaged" else 3)
 
 
+def test_the_first_schema_is_read(tmp_path):
+    """Its samples were lists."""
+    values = asdict(record())
+    lists = {mode: {k: [float(t) for t in v.split()] for k, v in sides.items()} for mode, sides in values["timings_us"].items()}
+    values = {**values, "schema": 1, "timings_us": lists}
+    (tmp_path / "chip.jsonl").write_text(json.dumps({**values, "seal": records.seal(values)}) + "\n")
+    assert records.verify(tmp_path) == [] and records.read(tmp_path)[0].times("cold") == record().times("cold")
+
+
 def test_a_later_schema_may_add_fields(tmp_path):
-    values = {**asdict(record()), "schema": 2, "colour": "red"}
+    values = {**asdict(record()), "schema": 3, "colour": "red"}
     (tmp_path / "chip.jsonl").write_text(json.dumps({**values, "seal": records.seal(values)}) + "\n")
     assert records.verify(tmp_path) == [] and records.read(tmp_path)[0].submission == "ours"
 

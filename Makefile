@@ -8,7 +8,7 @@ HAVE = $(shell python3 -c "import importlib.util as u; print(all(map(u.find_spec
 
 ifeq ($(ENV) $(HAVE),auto True)
 SETUP := .deps/done
-PYTHON := PYTHONPATH=$(CURDIR)/.deps:$(PYTHONPATH) python3
+PYTHON := PYTHONPATH="$(CURDIR)/.deps:$(PYTHONPATH)" python3
 else
 SETUP := .venv/done
 PYTHON := .venv/bin/python

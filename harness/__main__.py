@@ -153,8 +153,8 @@ def run_and_record(arguments, cases, timed):
     name = getattr(arguments, "name", None) or arguments.submission.stem
     run, environment = uuid.uuid4().hex[:12], chip.environment()
     made = [records.from_result(r, now(), run, chip, environment, name, arguments.submission, REFERENCE) for r in results]
-    if timed and not arguments.no_record:
-        records.append(made, arguments.scores)
+    if timed and not arguments.no_record:  # a wrong option or a broken machine says nothing of the submission
+        records.append([record for record in made if record.status not in ("usage", "environment")], arguments.scores)
     return next(s for s in WORST_FIRST if any(r.status == s for r in results)), results, made
 
 

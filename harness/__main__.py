@@ -13,14 +13,13 @@ import uuid
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import board, platform_reports, preflight, records
+from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.stats import MODES
 
 EXIT = {"pass": 0, "mismatch": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6}
 WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "pass")
-ROOT = Path(__file__).parent.parent
-SOLUTION, REFERENCE = ROOT / "solution.py", ROOT / "reference.py"
+SOLUTION = ROOT / "solution.py"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
 
@@ -142,6 +141,13 @@ def run_and_record(arguments, cases, timed):
     if timed and chip.interpreted:
         print(f"harness {arguments.verb}: {NO_ACCELERATOR}", file=sys.stderr)
         return "environment", [], []
+    about = {
+        "run": uuid.uuid4().hex[:12],
+        "platform": chip.platform,
+        "submission": getattr(arguments, "name", None) or arguments.submission.stem,
+        "submission_sha256": records.sha256(arguments.submission),  # before it runs: the file may be edited meanwhile
+        "reference_sha256": records.sha256(REFERENCE),
+    }
     shown = console(arguments.no_color, stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=shown, transient=True) as progress:
@@ -150,9 +156,8 @@ def run_and_record(arguments, cases, timed):
             arguments.submission, cases, chip, arguments.seed, arguments.route, timed, arguments.timeout, arguments.jobs,
             done=lambda result: progress.advance(task),
         )  # fmt: skip
-    name = getattr(arguments, "name", None) or arguments.submission.stem
-    run, environment = uuid.uuid4().hex[:12], chip.environment()
-    made = [records.from_result(r, now(), run, chip, environment, name, arguments.submission, REFERENCE) for r in results]
+    about = {"when": now(), "environment": chip.environment(), **about}
+    made = [records.from_result(result, about) for result in results]
     if timed and not arguments.no_record:  # a wrong option or a broken machine says nothing of the submission
         records.append([record for record in made if record.status not in ("usage", "environment")], arguments.scores)
     return next(s for s in WORST_FIRST if any(r.status == s for r in results)), results, made
@@ -176,8 +181,9 @@ def upload_check(arguments):
         return status
     out = console(arguments.no_color)
     out.print()
-    out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {records.sha256(path)}", markup=False, soft_wrap=True)
-    measured = [run for run in board.runs(records.read(arguments.scores)) if run[0].submission_sha256 == records.sha256(path)]
+    sha = records.sha256(path)
+    out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
+    measured = [run for run in board.runs(records.read(arguments.scores)) if run[0].submission_sha256 == sha]
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
     print_table(out, table)
@@ -262,8 +268,9 @@ def show_tables(arguments, tables):
     else:
         from harness.terminal import console, print_table
 
+        out = console(arguments.no_color)
         for table in tables:
-            print_table(console(arguments.no_color), table)
+            print_table(out, table)
     return EXIT["pass"]
 
 

@@ -12,7 +12,7 @@ from harness.stats import MODES, ratio_interval, spread
 
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
-TOLD = "told by the platform"
+MEASURED, TOLD = "measured here", "told by the platform"  # the two kinds of figures
 IMPOSSIBLE = 1.25  # share of the copy floor; reading alone reached 1.01 of it, so more is an artefact of a timer or a checker
 
 
@@ -42,6 +42,14 @@ def latest(records):
     """[ScoreRecord] -> {(platform, sha256): [records of its latest run]}; within a platform more passed cases first, then speed."""
     newest = {(run[0].platform, run[0].submission_sha256): run for run in runs(records)}
     return dict(sorted(newest.items(), key=lambda item: (item[0][0], *_place(item[1]))))
+
+
+def by_platform(records):
+    """[ScoreRecord] -> {platform: [latest run of each submission, best first]}."""
+    found = {}
+    for (platform, _), run in latest(records).items():
+        found.setdefault(platform, []).append(run)
+    return found
 
 
 def _place(run):
@@ -97,10 +105,7 @@ def find(records, name):
 
 def summaries(records, rule="arithmetic"):
     """One table a platform, one row a submission (by content): its latest run."""
-    by_platform = {}
-    for (platform, _), run in latest(records).items():
-        by_platform.setdefault(platform, []).append(run)
-    return [_summary(found, rule) for found in by_platform.values()]
+    return [_summary(found, rule) for found in by_platform(records).values()]
 
 
 def _summary(found, rule):
@@ -316,12 +321,12 @@ def best_of_chips(reports):
 def _report_row(rank, report, rule, best):
     shown = {chip: f"{speedup / best[chip]:.0%}" if best else _times(speedup) for chip, speedup in report.speedups.items()}
     cells = {**shown, **dict.fromkeys(report.failed, "fail")}
-    passed = "" if report.chips_passed is None else f"{report.chips_passed}/7"
+    chips = "" if report.chips_passed is None else f"{report.chips_passed}/7"
     mean = report.mean_speedup(rule)
     return (
         "outlier" if report.outlier else rank,
         report.name,
-        passed,
+        chips,
         "" if mean is None else f"{mean:.2f}",
         *(cells.get(c, "") for c in CHIPS),
     )

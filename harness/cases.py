@@ -5,7 +5,9 @@ from dataclasses import dataclass, fields, replace
 from fnmatch import fnmatchcase
 from pathlib import Path
 
-OFFICIAL = Path(__file__).parent.parent / "cases" / "official.json"
+from harness import ROOT
+
+OFFICIAL = ROOT / "cases" / "official.json"
 QUICK_TOKENS = 8192  # --quick takes the cases up to this size
 
 DISTRIBUTIONS = ("normal", "uniform", "peaked", "shared_scores", "heavy_tails", "tiny", "zero")

@@ -15,7 +15,7 @@ MEMORY_PER_JOB = 6 << 30  # bytes; the largest official case on a CPU: 2 copies 
 
 @dataclass(frozen=True)
 class CaseResult:
-    """One case of one submission. status: pass, mismatch, crash, timeout or environment."""
+    """One case of one submission. status: pass, mismatch, crash, timeout, usage (no such route) or environment."""
 
     case: object
     seed: int

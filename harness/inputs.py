@@ -10,12 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 import torch
 
-PAGE_BYTES = 37376  # 64 slots of 576 + 8 bytes
+from harness.diff import PAGE_BYTES, PAGE_SLOTS
+
 CHUNK = 1 << 20  # numbers drawn at a time: bounds the temporary memory
-ARGUMENT_NAMES = (
-    "state_cache", "token_to_req", "positions", "boundary_token_indices", "block_table", "rms_norm_weight",
-    "cos_sin_cache", "kv_slot_mapping", "kv_cache", "block_size", "compress_ratio", "rms_norm_eps",
-)  # fmt: skip
 INDEX_NAMES = ("token_to_req", "positions", "boundary_token_indices", "block_table", "kv_slot_mapping")
 RMS_NORM_EPS = 1.0e-6
 
@@ -228,12 +225,12 @@ def build_block_table(case, lengths, draws):
 
 def build_slots(case, num_outputs, draws):
     """-> ([num_outputs] int64 slots, kv_blocks). With gaps, the last slot of the last page is among them."""
-    pages = max(1, -(-num_outputs * (3 if case.slots == "gaps" else 1) // 64))
+    pages = max(1, -(-num_outputs * (3 if case.slots == "gaps" else 1) // PAGE_SLOTS))
     if case.slots == "dense":
         return np.arange(num_outputs), pages
-    slots = draws.permutation(pages * 64)[:num_outputs]
-    if case.slots == "gaps" and num_outputs and pages * 64 - 1 not in slots:
-        slots[0] = pages * 64 - 1
+    slots = draws.permutation(pages * PAGE_SLOTS)[:num_outputs]
+    if case.slots == "gaps" and num_outputs and pages * PAGE_SLOTS - 1 not in slots:
+        slots[0] = pages * PAGE_SLOTS - 1
     return slots, pages
 
 
@@ -283,5 +280,5 @@ def bad_indices(arguments):
     check(
         "block_table", "output x row", a["block_table"][reqs[:, None], logical], a["state_cache"].shape[0], "blocks of state_cache"
     )
-    check("kv_slot_mapping", "output", a["kv_slot_mapping"][tokens] // 64, a["kv_cache"].shape[0], "pages of kv_cache")
+    check("kv_slot_mapping", "output", a["kv_slot_mapping"][tokens] // PAGE_SLOTS, a["kv_cache"].shape[0], "pages of kv_cache")
     return found

@@ -274,9 +274,9 @@ def chip_notes(reports, ours_told, width):
 def histories(records):
     """{(platform, submission): [runs, oldest first]}."""
     found = {}
-    for record in records:
-        found.setdefault((record.platform, record.submission), {}).setdefault(record.run, []).append(record)
-    return {key: sorted(runs.values(), key=lambda run: run[-1].when) for key, runs in sorted(found.items())}
+    for run in board.runs(records):
+        found.setdefault((run[-1].platform, run[-1].submission), []).append(run)
+    return dict(sorted(found.items()))
 
 
 def comparable(runs):

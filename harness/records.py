@@ -7,16 +7,16 @@ import os
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
+from harness import ROOT
 from harness.stats import Samples
 
-SCORES = Path(__file__).parent.parent / "scores"
+SCORES = ROOT / "scores"
 SCHEMA = 2
 
 
 @dataclass(frozen=True)
 class ScoreRecord:
-    """What one run of one case showed. A record whose status is not `pass`, or that has a wrong byte, carries no wrong speed:
-    timings are empty unless every differing byte is a rounding tie."""
+    """What one run of one case showed. It carries a speed only if every differing byte is a rounding tie."""
 
     when: str  # UTC, ISO 8601
     run: str  # one id for all records of a run
@@ -53,17 +53,11 @@ class ScoreRecord:
         return self.num_outputs * self.case["compress_ratio"] * 4096 / self.copy_bandwidth * 1e6
 
 
-def from_result(result, when, run, chip, environment, name, path, reference):
-    """CaseResult -> ScoreRecord."""
+def from_result(result, about):
+    """CaseResult, and the fields that all records of its run share (`when` to `reference_sha256`) -> ScoreRecord."""
     verdict = result.verdict
     return ScoreRecord(
-        when=when,
-        run=run,
-        platform=chip.platform,
-        environment=environment,
-        submission=name,
-        submission_sha256=sha256(path),
-        reference_sha256=sha256(reference),
+        **about,
         route=result.run.route,
         evidence=result.run.evidence,
         case=asdict(result.case),

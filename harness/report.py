@@ -10,6 +10,7 @@ import tempfile
 from pathlib import Path
 
 from harness import board, platform_reports
+from harness.board import MEASURED, TOLD
 from harness.pictures import chip_bars, comparable, histories, history_picture, measured_names, newest_run, roofline
 from harness.platform_reports import CHIPS
 from harness.stats import MODES
@@ -105,7 +106,7 @@ def ranking(reports):
         ("Told apart from a final board", sorted(later, key=lambda r: places.get(id(r), math.inf))),
         ("Outliers: an artefact of a checker or a timer, shown, never ranked", [r for r in reports if r.outlier]),
     ]
-    best = {chip: max((r.speedups[chip] for r in reports if chip in r.speedups and not r.outlier), default=None) for chip in CHIPS}
+    best = board.best_of_chips(reports)
     bodies = (ranking_group(title, group, places, best) for title, group in groups if group)
     return scrolled("Ranking as the platform told it", heads(RANKING), *bodies)
 
@@ -156,8 +157,6 @@ def run_table(runs):
 
 # --- page ----------------------------------------------------------------------------------------------------------------
 
-
-MEASURED, TOLD = "measured here", "told by the platform"
 
 HOW = (
     ("cold", "The L2 flushed before each call, device events around it. Host time counts only where it is longer than the flush."),
@@ -287,11 +286,8 @@ def measured_section(records):
     """A platform: its summary, the picture of its best submission, every latest run by case."""
     if not records:
         return el("p", "No record yet.", class_="none")
-    platforms = {}
-    for (platform, _), run in board.latest(records).items():
-        platforms.setdefault(platform, []).append(run)
     parts = []
-    for (platform, runs), summary in zip(platforms.items(), board.summaries(records)):
+    for (platform, runs), summary in zip(board.by_platform(records).items(), board.summaries(records)):
         best = el(
             "figure", el("div", roofline(runs[0]), class_="scroll", tabindex=0, role="region", aria_label=f"Picture: {platform}")
         )

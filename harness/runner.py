@@ -18,12 +18,11 @@ from pathlib import Path
 
 import torch
 
-from harness import interpreter, timing
+from harness import REFERENCE, interpreter, timing
 from harness.chips import Chip
 from harness.inputs import build
 from harness.preflight import ENTRY
 
-REFERENCE = Path(__file__).parent.parent / "reference.py"
 LOG_TAIL = 2000  # characters of the submission's own output kept for a crash report
 REPEATS = 2  # further calls on an accelerator, whose bytes must be the first call's
 
@@ -46,7 +45,7 @@ class RunResult:
     output: torch.Tensor | None = None  # [kv_blocks, block_stride] uint8 on the CPU
     route: str | None = None
     evidence: str | None = None
-    timings: dict = field(default_factory=dict)  # mode -> timing.Samples
+    timings: dict = field(default_factory=dict)  # mode -> stats.Samples
     copy_bandwidth: float | None = None  # bytes a second, measured beside the timings
 
 

@@ -59,7 +59,7 @@ def _cold(chip, calls, sets, expected):
             chip.synchronize()
             times.append(start.elapsed_time(end) * 1e3)
         _check(output, expected, "cold")
-    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+    return _kept(samples)
 
 
 def _warm(chip, calls, inputs, expected):
@@ -73,7 +73,7 @@ def _warm(chip, calls, inputs, expected):
             chip.synchronize()
             times.append((time.perf_counter() - start) * 1e6 / WARM_CALLS)
         _check(output, expected, "warm")
-    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+    return _kept(samples)
 
 
 def _device(chip, graphs, calls_a_replay, expected):
@@ -88,6 +88,11 @@ def _device(chip, graphs, calls_a_replay, expected):
             times.append(start.elapsed_time(end) * 1e3 / calls_a_replay)
     for output in graphs[1][1]:
         _check(output, expected, "device")
+    return _kept(samples)
+
+
+def _kept(samples):
+    """The two lists of times, warm-up rounds dropped -> Samples."""
     return Samples(*(tuple(times[WARM_UP:]) for times in samples))
 
 

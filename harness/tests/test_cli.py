@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.tests.conftest import DEVICE
+from harness.chips import choose_device
 
 ROOT = Path(__file__).parents[2]
 BAD = Path(__file__).parent / "bad_submissions"
@@ -143,7 +143,7 @@ def test_time_needs_an_accelerator():
     assert done.returncode == 5 and "no accelerator" in done.stderr
 
 
-@pytest.mark.skipif(DEVICE.type == "cpu", reason="timing needs an accelerator")
+@pytest.mark.skipif(choose_device().type == "cpu", reason="timing needs an accelerator")
 def test_time_on_an_accelerator():
     done = harness("time", *ONE_SMALL, "--no-record", "--json")
     (record,) = json.loads(done.stdout)["records"]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from harness import platform_reports
 from harness.platform_reports import CHIPS
-from harness.stats import MODES, ratio_interval, spread
+from harness.stats import MODES, difference, ratio_interval, spread
 
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
@@ -242,37 +242,42 @@ def compare(records, first, second, mode="device"):
     shared = sorted(set(ours) & set(theirs))
     if not shared:
         raise ValueError(f"{first} and {second} share no platform: {', '.join(sorted(ours))}; {', '.join(sorted(theirs))}")
-    return [_compared(platform, ours[platform], theirs[platform], first, second, mode) for platform in shared]
+    return [compare_runs(ours[platform], theirs[platform], first, second, mode) for platform in shared]
 
 
-def _compared(platform, ours, theirs, first, second, mode):
+def compare_runs(ours, theirs, first, second, mode):
+    """Two runs on one platform -> Table, case by case, and the geometric mean of the cases that both timed."""
     by_case = {record.case["name"]: record for record in theirs}
-    rows = []
+    rows, pairs = [], []
     for a in ours:
         b = by_case.get(a.case["name"])
         if b is None or mode not in a.timings_us or mode not in b.timings_us:
-            rows.append((a.case["name"], "-", "-", "-", "-", "not timed in both"))
+            rows.append((a.case["name"], *("-",) * 6, _untimed(a, b)))
             continue
-        low, high = ratio_interval(_relative(a, mode), _relative(b, mode))
-        ratio = speedup(b, mode) / speedup(a, mode)
-        verdict = "indistinguishable" if low <= 1 <= high else "faster" if high < 1 else "slower"
-        rows.append(
-            (
-                a.case["name"],
-                _times(speedup(a, mode)),
-                _times(speedup(b, mode)),
-                f"{ratio:.3f}",
-                f"[{low:.3f}, {high:.3f}]",
-                verdict,
-            )
-        )
+        pairs.append((_relative(a, mode), _relative(b, mode)))
+        medians = (f"{statistics.median(record.times(mode).submission):.1f}" for record in (a, b))
+        rows.append((a.case["name"], *medians, _times(speedup(a, mode)), _times(speedup(b, mode)), *_ratio_cells(*pairs[-1:])))
+    if len(pairs) > 1:
+        rows.append((f"geometric mean of {len(pairs)}", *("",) * 4, *_ratio_cells(*pairs)))
     return Table(
-        f"{first} against {second} on {platform}, mode {mode}",
-        ("case", first, second, "time ratio", "95 % interval", f"{first} is"),
+        f"{first} against {second}, mode {mode}: {conditions(ours[-1])}",
+        ("case", f"{first} us", f"{second} us", f"{first} x", f"{second} x", "time ratio", "95 % interval", f"{first} is"),
         tuple(rows),
-        ("The first two figures: speedup over the reference. time ratio: below 1, the first is faster.",),
-        ("95 % interval",),
+        ("us: microseconds a call, median. x: speedup over the reference. time ratio: below 1, the first is faster.",),
+        (f"{first} x", f"{second} x", f"{first} us", f"{second} us", "95 % interval"),
     )
+
+
+def _ratio_cells(*pairs):
+    ratio = statistics.geometric_mean(statistics.median(first) / statistics.median(second) for first, second in pairs)
+    low, high = ratio_interval(*pairs)
+    return f"{ratio:.3f}", f"[{low:.3f}, {high:.3f}]", difference(low, high)
+
+
+def _untimed(*records):
+    """Why two records of a case have no times to compare."""
+    worst = next((record.status for record in records if record and record.status != "pass"), "")
+    return f"not timed in both{worst and ': ' + worst}"
 
 
 def _relative(record, mode):

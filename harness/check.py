@@ -1,4 +1,4 @@
-"""A submission and cases -> CaseResults: the worker runs the submission while the parent computes the reference, then judges."""
+"""Submissions and cases -> CaseResults: the worker runs a submission while the parent computes the reference, then judges."""
 
 import os
 from concurrent.futures import ThreadPoolExecutor
@@ -45,15 +45,16 @@ def default_jobs(interpreted):
     return max(1, min(len(os.sched_getaffinity(0)), memory // MEMORY_PER_JOB))
 
 
-def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=600.0, jobs=None, done=lambda result: None):
-    """Run `submission` (a path) on every case -> [CaseResult] in order. `done(result)` is called as each one ends.
+def run_cases(entrants, cases, chip, seed=0, timed=False, timeout=600.0, jobs=None, done=lambda results: None):
+    """Run every entrant on every case -> [(CaseResult of each entrant, ...)], a case each, in order. `done` has it as it ends.
 
-    Timed cases run one at a time. An exception, Ctrl-C included, ends all workers before it goes on.
+    Timed cases run one at a time, all entrants in the same rounds, and only if none has a wrong byte. An exception, Ctrl-C
+    included, ends all workers before it goes on.
     """
     workers = Workers(chip.interpreted)
 
     def run(case):
-        with workers.start(Job(submission, case, seed, str(chip.device), route)) as running:
+        with workers.start(Job(entrants, case, seed, str(chip.device))) as running:
             inputs = build(case, seed)
             faults = bad_indices(inputs.arguments)
             if faults:
@@ -61,13 +62,16 @@ def run_cases(submission, cases, chip, seed=0, route=None, timed=False, timeout=
             expected = getattr(reference, ENTRY)(**inputs.to(chip.device).arguments).cpu()
             chip.empty_cache()
             digest = inputs.digest()
-            result = running.check(timeout)
-            verdict = judge(inputs, expected, result.output) if result.status == "ok" else None
-            if timed and verdict is not None and verdict.wrong == 0:
-                result = running.time(timeout)
-        case_result = CaseResult(case, seed, digest, inputs.num_outputs, result, verdict, chip.interpreted)
-        done(case_result)
-        return case_result
+            ran = [running.check(place, timeout) for place in range(len(entrants))]
+            verdicts = [judge(inputs, expected, result.output) if result.status == "ok" else None for result in ran]
+            if timed and all(verdict is not None and verdict.wrong == 0 for verdict in verdicts):
+                ran = running.time(len(entrants), timeout)
+        results = tuple(
+            CaseResult(case, seed, digest, inputs.num_outputs, result, verdict, chip.interpreted)
+            for result, verdict in zip(ran, verdicts)
+        )
+        done(results)
+        return results
 
     pool = ThreadPoolExecutor(1 if timed else jobs or default_jobs(chip.interpreted))
     futures = [pool.submit(run, case) for case in cases]

@@ -76,6 +76,15 @@ class Chip:
     def event(self):
         return self._backend.Event(enable_timing=True)
 
+    def timed(self, call):
+        """-> (microseconds between two events around `call()`, what it returned)."""
+        start, end = self.event(), self.event()
+        start.record()
+        returned = call()
+        end.record()
+        self.synchronize()
+        return start.elapsed_time(end) * 1e3, returned
+
     def flush(self):
         """Read FLUSH_BYTES, asynchronously: the L2 then holds no byte of the inputs, and no dirty line for a call to write back."""
         if self._flush is None:
@@ -93,15 +102,8 @@ class Chip:
         """Bytes a second of a large device-to-device copy, bytes read and written both counted; median of `rounds`."""
         source = torch.zeros(COPY_BYTES, dtype=torch.uint8, device=self.device)
         target = torch.empty_like(source)
-        rates = []
-        for _ in range(rounds + 3):
-            start, end = self.event(), self.event()
-            start.record()
-            target.copy_(source)
-            end.record()
-            self.synchronize()
-            rates.append(2 * COPY_BYTES / (start.elapsed_time(end) * 1e-3))
-        return sorted(rates[3:])[rounds // 2]
+        times = [self.timed(lambda: target.copy_(source))[0] for _ in range(rounds + 3)]
+        return 2 * COPY_BYTES / (sorted(times[3:])[rounds // 2] * 1e-6)
 
     def environment(self):
         """What a record says of the machine: chip, versions, host."""

@@ -14,6 +14,7 @@ import sys
 import tempfile
 import traceback
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 
 import torch
@@ -28,12 +29,19 @@ REPEATS = 2  # further calls on an accelerator, whose bytes must be the first ca
 
 
 @dataclass(frozen=True)
+class Entrant:
+    """A file to run, and the row of its ROUTES to force; None leaves the choice to the file."""
+
+    path: Path
+    route: str | None = None
+
+
+@dataclass(frozen=True)
 class Job:
-    submission: Path
+    entrants: tuple  # of Entrant: one, or several to be timed in the same rounds
     case: object
     seed: int
     device: str
-    route: str | None = None  # force a row of the submission's ROUTES
 
 
 @dataclass(frozen=True)
@@ -86,7 +94,8 @@ class Workers:
 class Running:
     """A job under way: `with workers.start(job) as running`. Leaving the block ends the worker's whole process group.
 
-    `check` waits for the checked call's output; then `time`, at most once and only if that was ok, has it timed.
+    The first entrant is called at once. `check` each in turn; then `time`, at most once and only if all were ok, has them timed
+    against the reference.
     """
 
     def __init__(self, context, job):
@@ -96,27 +105,30 @@ class Running:
         self._process = context.Process(target=_work, args=(workers_end, job, self._log.name), daemon=True)
         self._process.start()
         workers_end.close()
+        self._pipe.send(0)
 
-    def check(self, timeout):
-        """Wait up to `timeout` seconds for the checked call -> RunResult with its output."""
-        return self._receive(timeout)
+    def check(self, place, timeout):
+        """Wait up to `timeout` seconds for the checked call of the entrant at `place` -> RunResult with its output."""
+        (result,) = self._ask(place or None, 1, timeout)
+        return result if result.output is None else replace(result, output=torch.from_numpy(result.output))
 
-    def time(self, timeout):
-        """Have the checked call timed against the reference -> RunResult with timings."""
-        self._pipe.send("time")
-        return self._receive(timeout)
+    def time(self, entrants, timeout):
+        """Have all entrants timed, up to `timeout` seconds -> a RunResult with timings for each."""
+        return self._ask("time", entrants, timeout)
 
-    def _receive(self, timeout):
+    def _ask(self, what, answers, timeout):
         try:
-            if not self._pipe.poll(timeout):
-                return RunResult("timeout", f"no result within {timeout:g} s; --timeout raises the limit{self._log_tail()}")
-            result = self._pipe.recv()
-        except (EOFError, ConnectionError):
+            if what is not None:
+                self._pipe.send(what)
+            if self._pipe.poll(timeout):
+                return self._pipe.recv()
+            message = f"no result within {timeout:g} s; --timeout raises the limit{self._log_tail()}"
+            return [RunResult("timeout", message)] * answers
+        except (EOFError, OSError):
             self._process.join(5)
             code = self._process.exitcode
             how = f"by {signal.Signals(-code).name}" if code and code < 0 else f"with exit code {code}"
-            return RunResult("crash", f"the process ended {how} without a result{self._log_tail()}")
-        return result if result.output is None else replace(result, output=torch.from_numpy(result.output))
+            return [RunResult("crash", f"the process ended {how} without a result{self._log_tail()}")] * answers
 
     def __enter__(self):
         return self
@@ -149,58 +161,81 @@ def _work(pipe, job, log):
     with open(log, "w") as file:
         os.dup2(file.fileno(), 1)
         os.dup2(file.fileno(), 2)
-    steps = _run(job)
+    bench = _Bench(job)
     while True:
-        result = _next_result(steps)
-        if result.output is not None:
-            result = replace(result, output=result.output.numpy())  # a tensor would travel as a handle to this process's memory
-        pipe.send(result)
-        pipe.recv()  # "time", or the end of this process
+        what = pipe.recv()  # "time", the place of an entrant, or the end of this process
+        if what == "time":
+            pipe.send(_answers(len(job.entrants), bench.time))
+        else:
+            pipe.send(_answers(1, bench.check, what))
 
 
-def _next_result(steps):
+def _answers(count, ask, *arguments):
+    """What `ask(*arguments)` returns, or `count` times the RunResult of what it raises."""
     try:
-        return next(steps)
+        return ask(*arguments)
     except ContractBroken as error:
-        return RunResult("mismatch", str(error))
+        result = RunResult("mismatch", str(error))
     except SubmissionFailed as error:
-        return RunResult("crash", str(error))
+        result = RunResult("crash", str(error))
     except UnknownRoute as error:
-        return RunResult("usage", str(error))
+        result = RunResult("usage", str(error))
     except Exception:
-        return RunResult("environment", traceback.format_exc())
+        result = RunResult("environment", traceback.format_exc())
+    return [result] * count
 
 
-def _run(job):
-    """Two steps: the checked calls -> RunResult with the output; the timing -> RunResult with timings."""
-    chip = Chip(torch.device(job.device))
-    if chip.interpreted:
-        torch.set_num_threads(1)
-        interpreter.repair()
-    module = _load(job.submission, "submission")
-    route, evidence = _route(module, chip.device, job.route)
-    submission = getattr(module, ENTRY)
+class _Bench:
+    """One case on its device, and the entrants that were called with it."""
 
-    original = build(job.case, job.seed)
-    inputs = original.to(chip.device)
-    output = _checked_call(chip, submission, inputs)
-    changed = inputs.same_bytes(original)
-    if changed:
-        raise ContractBroken(f"the call changed its input {changed}")
-    for _ in range(0 if chip.interpreted else REPEATS):
-        if not torch.equal(_checked_call(chip, submission, inputs), output):
-            raise ContractBroken("a second call on the same inputs returned other bytes")
-    yield RunResult("ok", "", output.cpu(), route, evidence)
+    def __init__(self, job):
+        self.job = job
+        self.chip = Chip(torch.device(job.device))
+        if self.chip.interpreted:
+            torch.set_num_threads(1)
+            interpreter.repair()
+        self.checked = []  # (entry point, output on the device, RunResult) of each entrant
 
-    bandwidth = chip.copy_bandwidth()
-    reference = getattr(_load(REFERENCE, "reference"), ENTRY)
-    try:
-        timings, left_out = timing.measure(chip, reference, submission, inputs, output)
-    except timing.OutputChanged as error:
-        raise ContractBroken(str(error)) from error
-    except Exception:
-        raise SubmissionFailed(f"while it was timed: {traceback.format_exc()}") from None
-    yield RunResult("ok", left_out, None, route, evidence, timings, bandwidth)
+    @cached_property
+    def original(self):
+        return build(self.job.case, self.job.seed)
+
+    @cached_property
+    def inputs(self):
+        return self.original.to(self.chip.device)
+
+    def check(self, place):
+        """Import the entrant and call it -> [RunResult with the output]."""
+        entrant, chip = self.job.entrants[place], self.chip
+        module = _load(entrant.path, f"submission_{place}")
+        route, evidence = _route(module, chip.device, entrant.route)
+        submission = getattr(module, ENTRY)
+        output = _checked_call(chip, submission, self.inputs)
+        changed = self.inputs.same_bytes(self.original)
+        if changed:
+            raise ContractBroken(f"the call changed its input {changed}")
+        for _ in range(0 if chip.interpreted else REPEATS):
+            if not torch.equal(_checked_call(chip, submission, self.inputs), output):
+                raise ContractBroken("a second call on the same inputs returned other bytes")
+        result = RunResult("ok", "", None, route, evidence)
+        self.checked.append((submission, output, result))
+        return [replace(result, output=output.cpu().numpy())]  # a tensor would travel as a handle to this process's memory
+
+    def time(self):
+        """Time the reference and all entrants in the same rounds -> a RunResult with timings for each entrant."""
+        bandwidth = self.chip.copy_bandwidth()
+        reference = getattr(_load(REFERENCE, "reference"), ENTRY)
+        submissions, outputs, results = zip(*self.checked)
+        try:
+            timings, left_out = timing.measure(self.chip, reference, submissions, self.inputs, outputs)
+        except timing.OutputChanged as error:
+            raise ContractBroken(str(error)) from error
+        except Exception:
+            raise SubmissionFailed(f"while it was timed: {traceback.format_exc()}") from None
+        return [
+            replace(result, message=left_out, timings={m: timed[place] for m, timed in timings.items()}, copy_bandwidth=bandwidth)
+            for place, result in enumerate(results)
+        ]  # fmt: skip
 
 
 def _load(path, name):

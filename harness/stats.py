@@ -1,5 +1,6 @@
-"""Statistics of timed samples: medians, quartiles, the speedup and its bootstrap interval. No torch: the board opens fast."""
+"""Statistics of timed samples: medians, quartiles, ratios and their bootstrap intervals. No torch: the board opens fast."""
 
+import math
 import random
 import statistics
 from dataclasses import dataclass
@@ -27,13 +28,24 @@ def spread(samples):
     return tuple(statistics.quantiles(samples, n=4, method="inclusive"))
 
 
-def ratio_interval(numerator, denominator, seed=0):
-    """Bootstrap interval (low, high), of CONFIDENCE, for median(numerator) / median(denominator); seeded, so repeatable."""
+def ratio_interval(*pairs, seed=0):
+    """Bootstrap interval (low, high), of CONFIDENCE, for the geometric mean over `pairs` of median(first) / median(second).
+
+    Each pair is two lists of samples, resampled on their own. Seeded, so repeatable.
+    """
     draw = random.Random(seed)
-    ratios = sorted(
-        statistics.median(draw.choices(numerator, k=len(numerator)))
-        / statistics.median(draw.choices(denominator, k=len(denominator)))
+    means = sorted(
+        math.exp(statistics.fmean(math.log(_resampled(draw, first) / _resampled(draw, second)) for first, second in pairs))
         for _ in range(RESAMPLES)
     )
     tail = round(RESAMPLES * (1 - CONFIDENCE) / 2)
-    return ratios[tail], ratios[-1 - tail]
+    return means[tail], means[-1 - tail]
+
+
+def _resampled(draw, samples):
+    return statistics.median(draw.choices(samples, k=len(samples)))
+
+
+def difference(low, high):
+    """What an interval of the time ratio first / second says of the first."""
+    return "indistinguishable" if low <= 1 <= high else "faster" if high < 1 else "slower"

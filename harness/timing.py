@@ -28,13 +28,15 @@ def rotation(chip, state_bytes):
     return max(2, -(-ROTATED_L2S * chip.l2_bytes // state_bytes))
 
 
-def measure(chip, reference, submission, inputs, expected):
-    """Time `reference(**arguments)` and `submission(**arguments)` on `inputs` -> ({mode: Samples}, why a mode is left out or "").
+def measure(chip, reference, submissions, inputs, expected):
+    """Time `reference(**arguments)` and each of `submissions` in the same rounds on `inputs`.
 
-    `expected` is the submission's checked output on the device. Every cold output, the last of each warm round and every
-    output of the last replay are compared with it: OutputChanged names the mode.
+    -> ({mode: (Samples of each submission, ...)}, why a mode is left out or "")
+
+    `expected` holds the submissions' checked outputs on the device. Every cold output, the last of each warm round and every
+    output of the last replay are compared with them: OutputChanged names the mode.
     """
-    calls = (reference, submission)
+    calls, expected = (reference, *submissions), (None, *expected)
     sets = [inputs] + [inputs.to(chip.device) for _ in range(rotation(chip, inputs.arguments["state_cache"].nbytes) - 1)]
     measured = {"cold": _cold(chip, calls, sets, expected), "warm": _warm(chip, calls, inputs, expected)}
     if not chip.has_graphs:
@@ -47,53 +49,51 @@ def measure(chip, reference, submission, inputs, expected):
     return measured, ""
 
 
+def in_turn(rounds, count):
+    """Round and place, `count` places a round, each round beginning one place further: no call always follows the same one."""
+    for turn in range(rounds):
+        for step in range(count):
+            yield turn, (turn + step) % count
+
+
 def _cold(chip, calls, sets, expected):
-    samples = ([], [])
-    for turn in range(WARM_UP + COLD_ROUNDS):
-        for call, times in zip(calls, samples):
-            start, end = chip.event(), chip.event()
-            chip.flush()
-            start.record()
-            output = call(**sets[turn % len(sets)].arguments)
-            end.record()
-            chip.synchronize()
-            times.append(start.elapsed_time(end) * 1e3)
-        _check(output, expected, "cold")
+    samples = [[] for _ in calls]
+    for turn, place in in_turn(WARM_UP + COLD_ROUNDS, len(calls)):
+        chip.flush()
+        us, output = chip.timed(partial(calls[place], **sets[turn % len(sets)].arguments))
+        samples[place].append(us)
+        _check(output, expected[place], "cold")
     return _kept(samples)
 
 
 def _warm(chip, calls, inputs, expected):
-    samples = ([], [])
-    for _ in range(WARM_UP + WARM_ROUNDS):
-        for call, times in zip(calls, samples):
-            chip.synchronize()
-            start = time.perf_counter()
-            for _ in range(WARM_CALLS):
-                output = call(**inputs.arguments)
-            chip.synchronize()
-            times.append((time.perf_counter() - start) * 1e6 / WARM_CALLS)
-        _check(output, expected, "warm")
+    samples = [[] for _ in calls]
+    for _, place in in_turn(WARM_UP + WARM_ROUNDS, len(calls)):
+        chip.synchronize()
+        start = time.perf_counter()
+        for _ in range(WARM_CALLS):
+            output = calls[place](**inputs.arguments)
+        chip.synchronize()
+        samples[place].append((time.perf_counter() - start) * 1e6 / WARM_CALLS)
+        _check(output, expected[place], "warm")
     return _kept(samples)
 
 
 def _device(chip, graphs, calls_a_replay, expected):
-    samples = ([], [])
-    for _ in range(WARM_UP + DEVICE_ROUNDS):
-        for (replay, _), times in zip(graphs, samples):
-            start, end = chip.event(), chip.event()
-            start.record()
-            replay()
-            end.record()
-            chip.synchronize()
-            times.append(start.elapsed_time(end) * 1e3 / calls_a_replay)
-    for output in graphs[1][1]:
-        _check(output, expected, "device")
+    samples = [[] for _ in graphs]
+    for _, place in in_turn(WARM_UP + DEVICE_ROUNDS, len(graphs)):
+        us, _ = chip.timed(graphs[place][0])
+        samples[place].append(us / calls_a_replay)
+    for (_, outputs), needed in zip(graphs, expected):
+        for output in outputs:
+            _check(output, needed, "device")
     return _kept(samples)
 
 
 def _kept(samples):
-    """The two lists of times, warm-up rounds dropped -> Samples."""
-    return Samples(*(tuple(times[WARM_UP:]) for times in samples))
+    """Times of the reference and of each submission, warm-up rounds dropped -> (Samples of each submission, ...)."""
+    reference, *submissions = (tuple(times[WARM_UP:]) for times in samples)
+    return tuple(Samples(reference, times) for times in submissions)
 
 
 def _each(call, sets):
@@ -101,5 +101,5 @@ def _each(call, sets):
 
 
 def _check(output, expected, mode):
-    if not torch.equal(output, expected):
+    if expected is not None and not torch.equal(output, expected):
         raise OutputChanged(f"a call timed in mode {mode} returned other bytes than the checked call")

@@ -199,3 +199,20 @@ def test_compare_needs_known_names():
     assert "indistinguishable" in harness("compare", "solution", "solution").stdout
     done = harness("compare", "solution", "nobody")
     assert done.returncode == 2 and "no record of nobody; known: solution (" in done.stderr
+
+
+def test_compare_takes_two_files_or_two_names():
+    done = harness("compare", "solution.py@portable", "solution", *ONE_SMALL)
+    assert done.returncode == 2 and "two files or two names of the board are needed" in done.stderr
+    done = harness("compare", "solution.py@portable", BAD / "wrong_signature.py", *ONE_SMALL)
+    assert done.returncode == 6 and "the signature must be" in done.stdout
+    done = harness("compare", "solution.py@portable", "solution.py", *ONE_SMALL, "--device", "cpu")
+    assert done.returncode == 5 and "no accelerator" in done.stderr
+
+
+@pytest.mark.skipif(choose_device().type == "cpu", reason="timing needs an accelerator")
+def test_compare_times_two_files_in_one_run():
+    done = harness("compare", "solution.py@portable", "solution.py", *ONE_SMALL, "--json")
+    tables = json.loads(done.stdout)
+    assert [table["title"].partition("mode ")[2].partition(":")[0] for table in tables] == ["cold", "warm", "device"]
+    assert all(table["rows"][0][-1] in ("faster", "slower", "indistinguishable") for table in tables)

@@ -27,17 +27,10 @@ class FakeChip:
 
         return call
 
-    def event(self):
-        chip = self
-
-        class Event:
-            def record(self):
-                self.at = chip.clock_us
-
-            def elapsed_time(self, end):
-                return (end.at - self.at) * 1e-3  # milliseconds, as torch's events
-
-        return Event()
+    def timed(self, call):
+        start = self.clock_us
+        returned = call()
+        return self.clock_us - start, returned
 
     def flush(self):
         self.clock_us += 1000.0
@@ -63,14 +56,29 @@ def inputs():
 
 def test_cold_and_device_samples_hold_the_call_alone(inputs):
     chip, output = FakeChip(), torch.ones(3)
-    measured, left_out = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
+    measured, left_out = timing.measure(chip, chip.spend(300.0, output), [chip.spend(20.0, output)], inputs, [output])
     assert set(measured) == set(stats.MODES) and left_out == ""
+    measured = {mode: samples for mode, (samples,) in measured.items()}
     for mode, count in (("cold", timing.COLD_ROUNDS), ("device", timing.DEVICE_ROUNDS)):
         assert measured[mode].reference == pytest.approx([300.0] * count)
         assert measured[mode].submission == pytest.approx([20.0] * count)
         assert measured[mode].speedup == pytest.approx(15.0)
     assert len(measured["warm"].submission) == timing.WARM_ROUNDS
     assert chip.flushes == 2 * (timing.WARM_UP + timing.COLD_ROUNDS)
+
+
+def test_two_submissions_share_the_rounds_of_one_reference(inputs):
+    """Places change from round to round, so that no call always follows the same one; each output is held to its own bytes."""
+    chip, ones, twos = FakeChip(), torch.ones(3), torch.full((3,), 2.0)
+    submissions = chip.spend(20.0, ones), chip.spend(40.0, twos)
+    measured, _ = timing.measure(chip, chip.spend(300.0, ones), submissions, inputs, (ones, twos))
+    for mode in ("cold", "device"):
+        first, second = measured[mode]
+        assert first.reference == second.reference and len(first.submission) == len(second.submission)
+        assert (first.speedup, second.speedup) == pytest.approx((15.0, 7.5))
+    with pytest.raises(timing.OutputChanged):
+        timing.measure(chip, chip.spend(300.0, ones), submissions, inputs, (twos, ones))
+    assert [place for _, place in timing.in_turn(3, 3)] == [0, 1, 2, 1, 2, 0, 2, 0, 1]
 
 
 @pytest.mark.parametrize("mode", stats.MODES)
@@ -84,7 +92,7 @@ def test_a_changed_output_stops_every_mode(inputs, mode):
         return output if next(count) < calls_before else torch.zeros(3)
 
     with pytest.raises(timing.OutputChanged, match=mode):
-        timing.measure(chip, chip.spend(1.0, output), drifting, inputs, output)
+        timing.measure(chip, chip.spend(1.0, output), [drifting], inputs, [output])
 
 
 def test_a_call_that_cannot_be_captured_is_timed_in_the_other_modes(inputs):
@@ -94,7 +102,7 @@ def test_a_call_that_cannot_be_captured_is_timed_in_the_other_modes(inputs):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     chip.capture = refuse
-    measured, left_out = timing.measure(chip, chip.spend(300.0, output), chip.spend(20.0, output), inputs, output)
+    measured, left_out = timing.measure(chip, chip.spend(300.0, output), [chip.spend(20.0, output)], inputs, [output])
     assert set(measured) == {"cold", "warm"} and "operation not permitted" in left_out
 
 
@@ -111,7 +119,15 @@ def test_quartiles_and_speedup():
 
 
 def test_interval_of_a_ratio_covers_it_and_narrows_with_the_spread():
-    wide = stats.ratio_interval([90, 100, 110] * 10, [9, 10, 11] * 10)
-    narrow = stats.ratio_interval([99, 100, 101] * 10, [9.9, 10, 10.1] * 10)
+    wide = stats.ratio_interval(([90, 100, 110] * 10, [9, 10, 11] * 10))
+    narrow = stats.ratio_interval(([99, 100, 101] * 10, [9.9, 10, 10.1] * 10))
     assert wide[0] < narrow[0] <= 10 <= narrow[1] < wide[1]
-    assert stats.ratio_interval([1.0, 2.0] * 9, [1.0] * 9) == stats.ratio_interval([1.0, 2.0] * 9, [1.0] * 9)
+    assert stats.ratio_interval(([1.0, 2.0] * 9, [1.0] * 9)) == stats.ratio_interval(([1.0, 2.0] * 9, [1.0] * 9))
+
+
+def test_an_interval_says_faster_slower_or_neither():
+    same, slow = [99, 100, 101] * 10, [109, 110, 111] * 10
+    said = [stats.difference(*stats.ratio_interval(pair)) for pair in ((same, slow), (slow, same), (same, same))]
+    assert said == ["faster", "slower", "indistinguishable"]
+    low, high = stats.ratio_interval((same, slow), (slow, same))  # the geometric mean of a ratio and its inverse
+    assert low <= 1 <= high

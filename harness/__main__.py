@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import uuid
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.stats import MODES
 
-EXIT = {"pass": 0, "mismatch": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6}
-WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "pass")
+EXIT = {
+    "pass": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
+    "not-triton": 6,
+}  # fmt: skip
+WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass")
 SOLUTION = ROOT / "solution.py"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
@@ -52,7 +56,11 @@ def parse(argv):
             )
         return sub
 
-    add_submission(verb("check", check, "compare a submission's bytes with the reference's", scores=False))
+    sub = verb("check", check, "compare a submission's bytes with the reference's", scores=False)
+    add_submission(sub)
+    sub.add_argument(
+        "--prove-triton", action="store_true", help="run each case again with every Triton launch left out: it must then be wrong"
+    )
     sub = verb("time", check, "check, then time reference and submission in turn, and record the result in scores/")
     add_submission(sub)
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
@@ -107,7 +115,14 @@ def add_run_options(sub):
     sub.add_argument("--quick", action="store_true", help="the smallest cases only")
     sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
     sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds a case may take (default 600)")
+    sub.add_argument(
+        "--compile-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds for import, compilation and first call (default 600)",
+    )
+    sub.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for each further step (default 300)")
     sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
 
 
@@ -166,11 +181,18 @@ def run_and_record(arguments, entrants, cases, timed):
     hashes = [records.sha256(path) for path, _, _ in entrants]  # before they run: a file may be edited meanwhile
     shown = console(arguments.no_color, stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=shown, transient=True) as progress:
+    finished = []
+    with Progress(*columns, console=shown, transient=True) as progress, say_what_is_done(arguments, finished, cases):
         task = progress.add_task(f"{arguments.verb} on {escape(chip.name)}", total=len(cases))
+
+        def done(results):
+            finished.append(results)
+            progress.advance(task)
+
         ran = check.run_cases(
-            [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed, arguments.timeout,
-            arguments.jobs, done=lambda _: progress.advance(task),
+            [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed,
+            {"first": arguments.compile_timeout, "further": arguments.timeout}, arguments.jobs,
+            prove=getattr(arguments, "prove_triton", False), done=done,
         )  # fmt: skip
     about = {
         "when": now(), "run": run, "platform": chip.platform, "environment": chip.environment(),
@@ -182,6 +204,17 @@ def run_and_record(arguments, entrants, cases, timed):
         for its, (_, _, name), sha in zip(results, entrants, hashes)
     ]
     return next(s for s in WORST_FIRST if any(r.status == s for its in results for r in its)), results, made
+
+
+@contextmanager
+def say_what_is_done(arguments, finished, cases):
+    """On Ctrl-C, say on standard error how the cases ended that did end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        told = "".join(f"\n  {r.case.name}: {r.status}" for results in finished for r in results)
+        print(f"harness {arguments.verb}: {len(finished)} of {len(cases)} cases done{told and ':' + told}", file=sys.stderr)
+        raise
 
 
 def show_results(arguments, status, results, made):
@@ -204,7 +237,7 @@ def upload_check(arguments):
     out.print()
     sha = records.sha256(path)
     out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
-    measured = [run for run in board.runs(records.read(arguments.scores)) if run[0].submission_sha256 == sha]
+    measured = [run for run in board.runs(stored(arguments)) if run[0].submission_sha256 == sha]
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
     print_table(out, table)
@@ -218,12 +251,22 @@ def upload_check(arguments):
 # --- board, compare, record ----------------------------------------------------------------------------------------------
 
 
+def stored(arguments):
+    """The records of --scores; says once on standard error that damaged lines were passed over."""
+    damaged = []
+    found = records.read(arguments.scores, damaged=lambda path, line: damaged.append(line))
+    if damaged:
+        told = f"{len(damaged)} damaged lines of {arguments.scores} passed over; python -m harness board --verify names them"
+        print(f"harness {arguments.verb}: {told}", file=sys.stderr)
+    return found
+
+
 def show_board(arguments):
     if arguments.verify:
         faults = records.verify(arguments.scores)
         print(json.dumps(faults) if arguments.json else "\n".join(faults) or "every record is sound")
         return EXIT["mismatch" if faults else "pass"]
-    found, reports = records.read(arguments.scores), platform_reports.read(arguments.scores)
+    found, reports = stored(arguments), platform_reports.read(arguments.scores)
     if arguments.platform:
         known = sorted({record.platform for record in found})
         if arguments.platform not in known:
@@ -251,7 +294,7 @@ def compare(arguments):
             raise ValueError(
                 f"{arguments.first}, {arguments.second}: two files or two names of the board are needed, not one of each"
             )
-        found = records.read(arguments.scores)
+        found = stored(arguments)
         modes = arguments.mode or ["device"]
         return show_tables(
             arguments, [table for mode in modes for table in board.compare(found, arguments.first, arguments.second, mode)]
@@ -281,7 +324,7 @@ def entrant(text):
 def report(arguments):
     from harness.report import write_report
 
-    written = write_report(records.read(arguments.scores), platform_reports.read(arguments.scores), arguments.to)
+    written = write_report(stored(arguments), platform_reports.read(arguments.scores), arguments.to)
     print(json.dumps([str(path) for path in written]) if arguments.json else "\n".join(map(str, written)))
     return EXIT["pass"]
 

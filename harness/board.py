@@ -13,7 +13,6 @@ from harness.stats import MODES, difference, ratio_interval, spread
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
 MEASURED, TOLD = "measured here", "told by the platform"  # the two kinds of figures
-IMPOSSIBLE = 1.25  # share of the copy floor; reading alone reached 1.01 of it, so more is an artefact of a timer or a checker
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,12 @@ def by_platform(records):
 
 def _place(run):
     """Sorts runs: outliers last, cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
-    return is_outlier(run), -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
+    return is_impossible(run), -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
 
 
-def is_outlier(run):
+def is_impossible(run):
     """Faster than memory allows in any case: shown, never ranked."""
-    return any((floor_share(record) or 0) > IMPOSSIBLE for record in run)
+    return any(record.impossible for record in run)
 
 
 def passed(run):
@@ -112,7 +111,7 @@ def _summary(found, rule):
     rows, rank = [], 0
     for place, run in enumerate(found, 1):
         rank = rank if rows and _place(run) == _place(found[place - 2]) else place
-        rows.append(("outlier" if is_outlier(run) else str(rank), *_run_row(run, rule)))
+        rows.append(("impossible" if is_impossible(run) else str(rank), *_run_row(run, rule)))
     return Table(
         f"measured here: {conditions(found[0][-1])}",
         SUMMARY,
@@ -121,7 +120,7 @@ def _summary(found, rule):
             "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
             f"cold, warm, device: {rule} mean over the cases of reference over submission, medians; - unless all are timed.",
             "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
-            f"rank: cases passed, then cold. outlier: over {IMPOSSIBLE:.0%} of the floor in some case, so an artefact; not ranked.",
+            "rank: cases passed, then cold. impossible: faster than memory allows in some case, so an artefact; not ranked.",
         ),
         ("when", "strict", "sha256", "of floor"),
     )
@@ -163,7 +162,7 @@ def grid(records, mode="cold"):
 
 def _best(newest, platform, mode):
     """Highest mean of the platform's runs, outliers left out, or None."""
-    honest = [run for (p, _), run in newest.items() if p == platform and not is_outlier(run)]
+    honest = [run for (p, _), run in newest.items() if p == platform and not is_impossible(run)]
     return max((mean for run in honest if (mean := mean_speedup(run, mode))), default=None)
 
 

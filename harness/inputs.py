@@ -51,10 +51,18 @@ class Inputs:
         for name, value in self.arguments.items():
             if isinstance(value, torch.Tensor):
                 sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-                sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
+                if value.numel():  # PyTorch views no empty tensor as bytes
+                    sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
             else:
                 sha.update(f"{name} {value!r}\n".encode())
         return sha.hexdigest()
+
+
+def roll(inputs, by):
+    """Roll the 512 values and 512 scores of every state row by `by` columns: other contents in the same memory; -by undoes it."""
+    state = inputs.arguments["state_cache"]
+    for half in (state[..., :512], state[..., 512:]):
+        half.copy_(half.roll(by, -1))
 
 
 def _storage_bytes(tensor):

@@ -8,10 +8,11 @@ from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from harness import ROOT
-from harness.stats import Samples
+from harness.stats import FLOOR_MODES, Samples, floor_us, impossible
 
 SCORES = ROOT / "scores"
-SCHEMA = 2
+SCHEMA = 3
+SINCE_3 = dict.fromkeys(("peak_bandwidth", "first_call_s", "kernels", "machine"))  # unknown in records before schema 3
 
 
 @dataclass(frozen=True)
@@ -36,6 +37,10 @@ class ScoreRecord:
     verdict: dict | None  # compared, differing, ties, official, regions
     timings_us: dict  # mode -> {"reference": "19.2 18.5 ...", "submission": ...}: microseconds a call, packed for quick reading
     copy_bandwidth: float | None  # bytes a second
+    peak_bandwidth: float | None = None  # bytes a second, as the chip tells; from schema 3 on, as are the next three
+    first_call_s: float | None = None  # seconds of import, compilation and first call
+    kernels: list | None = None  # names of the Triton kernels that a call launches, in order
+    machine: dict | None = None  # clocks, temperature, power before and after the timing
     schema: int = SCHEMA
 
     def __post_init__(self):
@@ -50,12 +55,23 @@ class ScoreRecord:
     @property
     def floor_us(self):
         """Microseconds to read every state row once at the copy bandwidth: num_outputs * C rows of 4,096 bytes."""
-        return self.num_outputs * self.case["compress_ratio"] * 4096 / self.copy_bandwidth * 1e6
+        return floor_us(self.rows, self.copy_bandwidth)
+
+    @property
+    def rows(self):
+        """Of the state: each is read once."""
+        return self.num_outputs * self.case["compress_ratio"]
+
+    @property
+    def impossible(self):
+        """Whether it is faster than memory allows: an artefact of a timer or a checker, never ranked."""
+        times = [self.times(mode) for mode in FLOOR_MODES if mode in self.timings_us]
+        return any(impossible(samples, self.rows, self.copy_bandwidth, self.peak_bandwidth) for samples in times)
 
 
 def from_result(result, about):
     """CaseResult, and the fields that all records of its run share (`when` to `reference_sha256`) -> ScoreRecord."""
-    verdict = result.verdict
+    verdict, bandwidth = result.verdict, result.run.bandwidth or {}
     return ScoreRecord(
         **about,
         route=result.run.route,
@@ -71,7 +87,11 @@ def from_result(result, about):
             mode: {"reference": pack(samples.reference), "submission": pack(samples.submission)}
             for mode, samples in result.run.timings.items()
         },
-        copy_bandwidth=result.run.copy_bandwidth and round(result.run.copy_bandwidth),
+        copy_bandwidth=bandwidth.get("copy") and round(bandwidth["copy"]),
+        peak_bandwidth=bandwidth.get("peak"),
+        first_call_s=result.run.first_call_s and round(result.run.first_call_s, 3),
+        kernels=result.run.kernels,
+        machine=result.run.machine,
     )
 
 
@@ -140,16 +160,17 @@ def parse(values):
     if values["schema"] == 1:  # samples were lists
         packed = {mode: {k: pack(v) for k, v in sides.items()} for mode, sides in values["timings_us"].items()}
         values = {**values, "timings_us": packed}
-    return ScoreRecord(**{field.name: values[field.name] for field in fields(ScoreRecord)})
+    added = SINCE_3 if values["schema"] < 3 else {}
+    return ScoreRecord(**{field.name: {**added, **values}[field.name] for field in fields(ScoreRecord)})
 
 
-def read(folder=SCORES):
-    """[ScoreRecord] of all platforms, oldest first within a file. Damaged lines are passed over: `verify` names them."""
+def read(folder=SCORES, damaged=lambda path, line: None):
+    """[ScoreRecord] of all platforms, oldest first within a file. `damaged` hears of each line passed over; `verify` says why."""
     records = []
     for path in record_files(folder):
-        for line in path.read_bytes().splitlines():
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
                 records.append(parse(json.loads(line)))
             except (ValueError, KeyError, AttributeError, TypeError):
-                continue
+                damaged(path, number)
     return records

@@ -8,6 +8,11 @@ from dataclasses import dataclass
 MODES = ("cold", "warm", "device")  # of timing; what each means: harness/timing.py
 RESAMPLES = 1000  # of the bootstrap
 CONFIDENCE = 0.95
+ROW_BYTES = 4096  # of the state: 512 values and 512 scores
+FLOOR_MODES = ("cold", "device")  # in which every byte comes from memory; a warm call may find it in the L2
+MARGIN = (
+    1.25  # over the copy bandwidth: pure reading reached 1.01 of it on an H200; where the chip tells its peak, that is the limit
+)
 
 
 @dataclass(frozen=True)
@@ -21,6 +26,16 @@ class Samples:
     def speedup(self):
         """Median over median; more than 1 where the submission is faster."""
         return statistics.median(self.reference) / statistics.median(self.submission)
+
+
+def floor_us(rows, bandwidth):
+    """Microseconds to read `rows` state rows at `bandwidth` bytes a second."""
+    return rows * ROW_BYTES / bandwidth * 1e6
+
+
+def impossible(samples, rows, copy, peak=None):
+    """Whether the submission's median is shorter than memory allows: at the chip's peak, or at MARGIN times the copy bandwidth."""
+    return statistics.median(samples.submission) < floor_us(rows, peak or MARGIN * copy)
 
 
 def spread(samples):

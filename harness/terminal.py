@@ -12,7 +12,7 @@ from rich.table import Table as RichTable
 from harness import board
 
 PIPE_WIDTH = 160  # columns where standard output is no terminal and COLUMNS is not set
-NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier")  # cells of a column that is set to the right
+NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier|impossible")  # cells of a column that is set to the right
 
 
 def console(no_color=False, **options):
@@ -38,13 +38,20 @@ def print_results(out, submission, results, conditions, status, seed):
     if routes:
         evidence = next(r.run.evidence for r in results if r.run.route)
         out.print(f"route {', '.join(routes)} ({evidence})", markup=False, soft_wrap=True)
+    kernels = {tuple(r.run.kernels) for r in results if r.run.kernels is not None}
+    if kernels:
+        told = "; or ".join(sorted(", ".join(names) or "none" for names in kernels))
+        out.print(f"Triton kernels a call launched: {told}", markup=False, soft_wrap=True)
+    computing = sorted({name for r in results for name in r.run.compute_operators or ()})
+    if computing:
+        out.print(f"PyTorch operators that compute, in a call: {', '.join(computing)}", markup=False, soft_wrap=True)
     out.print()
     columns = ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong")
     _print_rows(out, columns, [_result_row(r) for r in results], [c not in ("case", "status") for c in columns])
     out.print()
     for r in results:
         if r.message:
-            regions = r.verdict.regions if r.verdict and not r.run.message else {}
+            regions = r.verdict.regions if r.verdict and r.message == r.verdict.first else {}
             counts = ", ".join(f"{count} {region}" for region, count in regions.items() if count)
             out.print(f"{r.case.name}: {counts and counts + '; first '}{r.message}", markup=False, soft_wrap=True)
     ties = sum(r.verdict.ties for r in results if r.verdict)

@@ -64,7 +64,7 @@ def test_cold_and_device_samples_hold_the_call_alone(inputs):
         assert measured[mode].submission == pytest.approx([20.0] * count)
         assert measured[mode].speedup == pytest.approx(15.0)
     assert len(measured["warm"].submission) == timing.WARM_ROUNDS
-    assert chip.flushes == 2 * (timing.WARM_UP + timing.COLD_ROUNDS)
+    assert chip.flushes == 2 * (3 * timing.WARM_UP + timing.COLD_ROUNDS + timing.WARM_ROUNDS + timing.DEVICE_ROUNDS)
 
 
 def test_two_submissions_share_the_rounds_of_one_reference(inputs):
@@ -78,14 +78,68 @@ def test_two_submissions_share_the_rounds_of_one_reference(inputs):
         assert (first.speedup, second.speedup) == pytest.approx((15.0, 7.5))
     with pytest.raises(timing.OutputChanged):
         timing.measure(chip, chip.spend(300.0, ones), submissions, inputs, (twos, ones))
-    assert [place for _, place in timing.in_turn(3, 3)] == [0, 1, 2, 1, 2, 0, 2, 0, 1]
+    assert [places for _, places in timing.rounds(3, 3, [])] == [[0, 1, 2], [1, 2, 0], [2, 0, 1]]
+
+
+def bytes_of(inputs):
+    """A stand-in of the operator: some bytes that follow the contents of the state."""
+    return inputs["state_cache"][0, 0, :64].contiguous().view(torch.uint8).clone()
+
+
+@pytest.mark.parametrize("key", ["address", "first number"])
+def test_an_answer_kept_from_another_round_is_found(inputs, key):
+    """Every round has other contents at the same address; the tensors end as they began."""
+    chip, kept = FakeChip(), {}
+
+    def replay(**arguments):
+        state = arguments["state_cache"]
+        at = state.data_ptr() if key == "address" else float(state[0, 0, 0].abs() > 1e-3)
+        return kept.setdefault(at, bytes_of(arguments)).clone()
+
+    def honest(**arguments):
+        return bytes_of(arguments)
+
+    before, known = inputs.to("cpu"), bytes_of(inputs.arguments)
+    timing.measure(chip, honest, [honest], inputs, [known])
+    assert inputs.same_bytes(before) is None
+    with pytest.raises(timing.OutputChanged, match="on fresh contents differs from the reference in"):
+        timing.measure(chip, honest, [replay], inputs, [known])
+
+
+@pytest.mark.parametrize(
+    ("us_a_copy", "wall", "said"),
+    [
+        (lambda count: 500.0 * count, 1.05, ""),
+        (lambda count: 0.0, 1.0, "copies took 0 us"),
+        (lambda count: 1.0, 1.0, "times as long"),  # one event pair that does not see the work
+        (lambda count: 0.5 * count, 1000.0, "by the wall clock"),  # milliseconds taken for microseconds
+    ],
+)
+def test_a_broken_device_clock_is_found_before_it_times(us_a_copy, wall, said):
+    chip = SimpleNamespace(timed_copies=lambda count: (us_a_copy(count), wall * us_a_copy(count)))
+    told = timing.self_test(chip)
+    assert said in told if said else told == ""
+
+
+def test_a_broken_wall_clock_is_found_before_it_times(monkeypatch):
+    real = timing.perf_counter
+    monkeypatch.setattr(timing, "perf_counter", lambda: real() / 1000)
+    assert "a sleep of 20 ms took" in timing.self_test(None)
+
+
+@pytest.mark.parametrize(("us", "peak", "is_impossible"), [(0.001, None, True), (0.79, None, True), (0.81, None, False),
+                                                           (0.95, 4.2e12, True), (0.99, 4.2e12, False)])  # fmt: skip
+def test_a_time_below_the_memory_floor_is_impossible(us, peak, is_impossible):
+    """1,000 rows at 4.096e12 bytes a second take 1 us; a quarter more is granted, or what the chip's peak allows."""
+    assert stats.floor_us(1000, 4.096e12) == pytest.approx(1.0)
+    assert stats.impossible(stats.Samples((9.0,), (us,)), 1000, copy=4.096e12, peak=peak) is is_impossible
 
 
 @pytest.mark.parametrize("mode", stats.MODES)
 def test_a_changed_output_stops_every_mode(inputs, mode):
     """A submission that is right until that mode begins, then returns a stale or wrong answer."""
     chip, output = FakeChip(), torch.ones(3)
-    calls_before = {"cold": 0, "warm": 55, "device": 55 + 400}[mode]
+    calls_before = {"cold": 0, "warm": 55, "device": 55 + 420}[mode]
     count = iter(range(10**6))
 
     def drifting(**arguments):

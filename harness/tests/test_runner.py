@@ -1,0 +1,156 @@
+"""Controls: each bad submission ends with its own status and reason; honest ones that look odd pass; nothing is left behind.
+
+What goes wrong in harnesses, each with its control: an unwritten result that freed memory made right (unwritten), an answer
+kept from the call before (replays_by_pointer, replays_by_shape), only one output checked (wrong_last_slot), exit code 0 taken
+for a pass (exits), a verdict read from standard output (forges_stdout), a pipe read only after the end (loud), a timeout that
+kills the parent and leaves children (forks), compilation inside the run budget (slow_to_compile), a timer that the submission
+patched (patches_clock, patches_events, patches_harness), NaN as wildcard (nan_rope).
+"""
+
+import os
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+import torch
+
+from harness import check, chips, runner
+from harness.cases import CaseSpec
+
+HERE = Path(__file__).parent
+CASE = CaseSpec("control", 1, 256, 128, block_table="permuted")
+LIMITS = {"first": 120.0, "further": 60.0}
+AGAIN = "a further call, on other contents in the same memory: wrong: output 0"
+
+# name -> (status, what its message begins with or holds)
+BAD = {
+    "aliases_state": ("mismatch", "returned memory of the input state_cache; a new tensor is needed"),
+    "decoy_kernel": ("not-triton", "not Triton's work alone: PyTorch computes with _softmax"),
+    "exits": ("crash", "the process ended with exit code 0 without a result"),
+    "falls_back": ("not-triton", "not Triton's work"),
+    "first_call_only": ("mismatch", AGAIN),
+    "forges_result": ("mismatch", "wrong: output 0"),
+    "forges_stdout": ("crash", "the process ended with exit code 0 without a result; the end of its 34 bytes of output:"),
+    "identity_only": ("mismatch", "wrong: output 0"),
+    "late_thread": ("mismatch", "wrong: output 0"),
+    "mutates": ("mismatch", "the call changed its input positions"),
+    "nan_rope": ("mismatch", "wrong: output 0, slot 0, rope pair 0 even (dim 448), low byte"),
+    "not_contiguous": ("mismatch", "returned a tensor whose is_contiguous() is False; True is needed"),
+    "numpy_work": ("not-triton", "not Triton's work: with every Triton launch left out the bytes are still right"),
+    "one_seed": ("mismatch", AGAIN),
+    "patches_clock": ("mismatch", "replaced time.perf_counter, on which the harness relies"),
+    "patches_equal": ("mismatch", "replaced torch.equal, on which the harness relies"),
+    "patches_harness": ("mismatch", "replaced harness.timing.equal, on which the harness relies"),
+    "plain": ("not-triton", "not Triton's work: no Triton kernel was launched"),
+    "raises": ("crash", "RuntimeError: the submission gave up"),
+    "reads_reference": ("mismatch", "tried to read reference.py while it was checked"),
+    "replays_by_pointer": ("mismatch", AGAIN),
+    "replays_by_shape": ("mismatch", AGAIN),
+    "returns_input": ("mismatch", "returned memory of the input kv_cache; a new tensor is needed"),
+    "same_buffer": ("mismatch", "a second call returned the memory of the first result"),
+    "segfaults": ("crash", "the process ended by SIGSEGV without a result"),
+    "tensor_subclass": ("mismatch", "returned Parameter; a torch.Tensor is needed"),
+    "unwritten": ("mismatch", "got 0xff"),
+    "wrong_byte": ("mismatch", "int8 dim 1 (group 0): expected"),
+    "wrong_dtype": ("mismatch", "returned a tensor whose dtype is torch.int8; torch.uint8 is needed"),
+    "wrong_last_slot": ("mismatch", "wrong: output 1"),
+    "wrong_rope": ("mismatch", "rope pair 0 even (dim 448)"),
+    "wrong_scale": ("mismatch", "scale of group 0: expected"),
+    "wrong_shape": ("mismatch", "returned a tensor whose shape is (37376,); (1, 37376) is needed"),
+    "wrong_slot": ("mismatch", "wrong: output 0"),
+    "zeros": ("mismatch", "got 0x00"),
+}
+ON_AN_ACCELERATOR = {
+    "patches_events": ("mismatch", "replaced Event.elapsed_time, on which the harness relies"),
+    "side_stream": ("mismatch", "complete neither then nor in the order of the stream"),
+}
+ELSEWHERE = {"hangs", "wrong_signature"}  # below; and never run: test_cli
+
+
+def run(path, limits=LIMITS, **options):
+    ((result,),) = check.run_cases([runner.Entrant(path)], [CASE], chips.Chip(chips.choose_device()), limits=limits, **options)
+    return result
+
+
+def test_every_bad_submission_is_a_control():
+    assert {path.stem for path in (HERE / "bad_submissions").glob("*.py")} == {*BAD, *ON_AN_ACCELERATOR} | ELSEWHERE
+
+
+@pytest.mark.parametrize("name", BAD)
+def test_a_bad_submission_fails_for_its_own_reason(name):
+    status, said = BAD[name]
+    result = run(HERE / "bad_submissions" / f"{name}.py", prove=status == "not-triton")
+    assert result.status == status and said in result.message, (result.status, result.message)
+
+
+@pytest.mark.parametrize("name", ON_AN_ACCELERATOR)
+def test_a_bad_submission_on_an_accelerator_fails_for_its_own_reason(name, cuda):
+    status, said = ON_AN_ACCELERATOR[name]
+    result = run(HERE / "bad_submissions" / f"{name}.py")
+    assert result.status == status and said in result.message, result.message
+
+
+@pytest.mark.parametrize("name", ["loud", "slow_to_compile", "hungry"])
+def test_an_odd_but_honest_submission_passes(name):
+    limits = {"first": 120.0, "further": 2.5} if name == "slow_to_compile" else LIMITS
+    result = run(HERE / "honest_submissions" / f"{name}.py", limits)
+    assert result.status == "pass", result.message
+    assert name != "slow_to_compile" or result.run.first_call_s > 3
+
+
+def test_compilation_does_not_borrow_from_the_run_budget():
+    result = run(HERE / "honest_submissions" / "slow_to_compile.py", {"first": 2.0, "further": 60.0})
+    assert (result.status, result.verdict) == ("timeout", None)
+
+
+def sleepers():
+    """Processes `sleep 600` that carry this run's mark."""
+    mark = f"{runner.MARK}={runner.Workers._mark}".encode()
+    found = []
+    for pid, _ in runner._parents():
+        try:
+            if Path(f"/proc/{pid}/comm").read_text() == "sleep\n" and mark in Path(f"/proc/{pid}/environ").read_bytes():
+                found.append(pid)
+        except OSError:
+            continue
+    return found
+
+
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for left-over processes in /proc")
+def test_no_child_outlives_its_case():
+    """A child in the group, one in a session of its own, and one that lost its parent: all end with the run."""
+    assert run(HERE / "honest_submissions" / "forks.py").status == "pass"
+    end = time.monotonic() + 3
+    while sleepers() and time.monotonic() < end:
+        time.sleep(0.05)
+    assert sleepers() == []
+
+
+def test_a_case_that_hangs_takes_no_other_with_it():
+    """Partial results are kept: the second of three cases hangs, the first and the third are judged."""
+    cases = [replace(CASE, name=name, total_tokens=tokens) for name, tokens in (("one", 128), ("two", 256), ("none", 0))]
+    chip, limits = chips.Chip(chips.choose_device()), {"first": 5.0, "further": 5.0}
+    results = check.run_cases([runner.Entrant(HERE / "bad_submissions" / "hangs.py")], cases, chip, limits=limits, jobs=1)
+    (one,), (two,), (none,) = results
+    assert [one.status, two.status, none.status] == ["mismatch", "timeout", "pass"]
+    assert two.message == "no result of import, compilation and first call within 5 s; --compile-timeout raises the limit"
+
+
+def test_two_entrants_are_judged_apart():
+    paths = [HERE / "bad_submissions" / f"{name}.py" for name in ("zeros", "plain")]
+    chip = chips.Chip(chips.choose_device())
+    (results,) = check.run_cases([runner.Entrant(path) for path in paths], [CASE], chip)
+    assert [result.status for result in results] == ["mismatch", "pass"]
+    assert [result.run.kernels for result in results] == [[], []] and "_softmax" in results[1].run.compute_operators
+
+
+def test_nothing_sent_from_a_worker_is_executed():
+    """The pipe carries JSON and bytes; a pickle that would run code is no result."""
+    running = object.__new__(runner.Running)
+    running._printed = type("Silent", (), {"tail": lambda self: ""})()
+    running._limits, running._asked = LIMITS, time.monotonic()
+    running._pipe, worker = torch.multiprocessing.Pipe()
+    worker.send(os.getcwd)  # a pickle
+    (result,) = running._receive("first")
+    assert (result.status, result.message[:40]) == ("crash", "what came over the pipe of results is no")

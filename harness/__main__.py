@@ -66,6 +66,9 @@ def parse(argv):
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
     sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
 
+    sub = verb("lint", lint, "a submission's text against the platform's rules; exit 6 if one forbids it", scores=False)
+    sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
+
     sub = verb("board", show_board, "the scoreboard: what the platform told, and what was measured here")
     sub.add_argument("--platform", help="one platform's file of scores/, as nvidia-h200")
     sub.add_argument("--submission", help="the history of one submission: its name, or the start of its sha256")
@@ -126,7 +129,19 @@ def add_run_options(sub):
     sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
 
 
-# --- check, time, upload-check -------------------------------------------------------------------------------------------
+# --- lint, check, time, upload-check -------------------------------------------------------------------------------------------
+
+
+def lint(arguments):
+    found = preflight.findings(arguments.submission.read_bytes())
+    forbidden = sum(finding.level == "forbidden" for finding in found)
+    if arguments.json:
+        print(json.dumps({"submission": str(arguments.submission), "findings": [asdict(finding) for finding in found]}))
+    else:
+        for finding in found:
+            print(f"{arguments.submission}, {finding}")
+        print(f"{arguments.submission}: {forbidden} forbidden, {len(found) - forbidden} warnings")
+    return EXIT["preflight" if forbidden else "pass"]
 
 
 def check(arguments):
@@ -150,7 +165,7 @@ def check(arguments):
 
 def refused(arguments, paths):
     """Print what the platform would refuse in the files at `paths` -> whether there is anything."""
-    found = {path: preflight.findings(path.read_bytes()) for path in paths}
+    found = {path: preflight.refusals(path.read_bytes()) for path in paths}
     for path, findings in found.items():
         if findings:
             report = {"submission": str(path), "status": "preflight", "findings": [asdict(f) for f in findings]}

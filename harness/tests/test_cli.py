@@ -196,6 +196,13 @@ def test_compare_needs_known_names():
     assert done.returncode == 2 and "no record of nobody; known: solution (" in done.stderr
 
 
+def test_lint_exits_with_6_on_what_is_forbidden():
+    done = harness("lint", BAD / "falls_back.py")
+    assert done.returncode == 6 and "forbidden: a kernel launch inside try/except (rule: no try/except" in done.stdout
+    done = harness("lint", "--json")
+    assert done.returncode == 0 and all(finding["level"] == "warning" for finding in json.loads(done.stdout)["findings"])
+
+
 def test_compare_takes_two_files_or_two_names():
     done = harness("compare", "solution.py@portable", "solution", *ONE_SMALL)
     assert done.returncode == 2 and "two files or two names of the board are needed" in done.stderr

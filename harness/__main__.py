@@ -19,10 +19,10 @@ from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.stats import MODES
 
 EXIT = {
-    "pass": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
+    "pass": 0, "skipped": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
     "not-triton": 6,
 }  # fmt: skip
-WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass")
+WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass", "skipped")
 SOLUTION = ROOT / "solution.py"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
@@ -113,7 +113,9 @@ def add_submission(sub):
 
 def add_run_options(sub):
     sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
-    sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
+    sub.add_argument(
+        "--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file, or official or edge; default: official"
+    )
     sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
     sub.add_argument("--quick", action="store_true", help="the smallest cases only")
     sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")

@@ -18,7 +18,8 @@ MEMORY_PER_JOB = 6 << 30  # bytes; the largest official case on a CPU: 2 copies 
 class CaseResult:
     """One case of one submission.
 
-    status: pass, mismatch, impossible (faster than memory allows), not-triton, crash, timeout, usage (no such route), environment.
+    status: pass, skipped (too little memory), mismatch, impossible (faster than memory allows), not-triton, crash, timeout,
+    usage (no such route), environment.
     """
 
     case: object
@@ -71,9 +72,18 @@ def run_cases(
     """
     workers = Workers(chip.interpreted)
 
+    memory_gib = chip.memory_gib()
+
     def run(case):
-        with workers.start(Job(entrants, case, seed, str(chip.device)), limits) as running:
-            results = _run_case(running, entrants, case, chip, seed, timed)
+        if chip.interpreted and case.interpreted:
+            case = replace(case, interpreted=None, **case.interpreted)
+        if case.memory_gib > memory_gib:
+            why = RunResult("skipped", f"{case.memory_gib} GiB of memory are needed, host and device; {memory_gib:.0f} here")
+            results = tuple(CaseResult(case, seed, "", 0, why, None, chip.interpreted) for _ in entrants)
+            done(results)
+            return results
+        with workers.start(Job(entrants, case, seed + case.seed, str(chip.device)), limits) as running:
+            results = _run_case(running, entrants, case, chip, seed + case.seed, timed)
         if prove:
             results = tuple(
                 replace(result, proof=_proof(workers, entrant, result, limits, chip)) for entrant, result in zip(entrants, results)

@@ -7,6 +7,7 @@ maca and whatever else torch offers; the interface is tested on a fake backend (
 
 import importlib
 import importlib.util
+import os
 import platform
 import re
 import subprocess
@@ -82,6 +83,11 @@ class Chip:
     def synchronize(self):
         if not self.interpreted:
             self._backend.synchronize(self.device)
+
+    def memory_gib(self):
+        """GiB of memory, of the host or of the device if that has less."""
+        host = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+        return min(host, self._property("total_memory") or host) / (1 << 30)
 
     def empty_cache(self):
         """Hand memory that this process holds but does not use back to the device, for the worker beside it."""

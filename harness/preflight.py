@@ -26,11 +26,11 @@ PACKAGES = {"torch", "triton", "torch_npu", "torch_musa", "tle", *sys.stdlib_mod
 LARGE_BYTES = 1 << 20  # the platform publishes no limit; single-file kernels are a tenth of it
 # Methods and functions of PyTorch that compute. Those that allocate, view, copy or convert are not here.
 COMPUTE = frozenset((
-    "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bmm", "ceil", "clamp", "conv1d", "cos", "cumsum", "div", "einsum",
-    "exp", "exp2", "floor", "gather", "index_add", "index_copy", "index_put", "index_put_", "index_select", "log", "log2",
-    "logsumexp", "masked_fill", "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "norm", "pow", "rms_norm",
-    "round", "rsqrt", "scatter", "scatter_", "scatter_add", "sin", "softmax", "sort", "sqrt", "square", "sub", "sum", "take", "topk",
-    "trunc", "var", "where",
+    "abs", "add", "addmm", "amax", "amin", "argmax", "baddbmm", "bmm", "ceil", "clamp", "conv1d", "cos", "cumsum", "div",
+    "einsum", "exp", "exp2", "floor", "gather", "index_add", "index_copy", "index_put", "index_put_", "index_select", "log",
+    "log2", "logsumexp", "masked_fill", "matmul", "max", "maximum", "mean", "min", "minimum", "mm", "mul", "multiply", "norm",
+    "pow", "rms_norm", "round", "rsqrt", "scatter", "scatter_", "scatter_add", "sin", "softmax", "sort", "sqrt", "square",
+    "sub", "sum", "take", "topk", "trunc", "var", "where",
 ))  # fmt: skip
 CALLS_AT_IMPORT = {"dataclass", "namedtuple", "constexpr", "jit", "autotune", "heuristics", "Config", "compile", "getenv", "get"}
 

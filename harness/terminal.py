@@ -11,6 +11,7 @@ from rich.table import Table as RichTable
 
 from harness import board
 
+COLOURS = {"pass": "green", "skipped": "yellow"}
 PIPE_WIDTH = 160  # columns where standard output is no terminal and COLUMNS is not set
 NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier|impossible")  # cells of a column that is set to the right
 
@@ -70,7 +71,7 @@ def _result_row(r):
     if r.verdict is not None:
         verdicts = ("yes" if holds else "no" for holds in (r.verdict.official, r.verdict.strict))
         told = (*verdicts, f"{r.num_outputs:,}", f"{r.verdict.compared:,}", str(r.verdict.ties), str(r.verdict.wrong))
-    return escape(r.case.name), f"[{'green' if r.status == 'pass' else 'red'}]{r.status}[/]", *told
+    return escape(r.case.name), f"[{COLOURS.get(r.status, 'red')}]{r.status}[/]", *told
 
 
 def _print_rows(out, columns, rows, to_the_right):

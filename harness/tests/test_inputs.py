@@ -46,7 +46,7 @@ def test_seed_changes_every_drawn_tensor():
 
 
 def test_distribution_names_are_the_specs():
-    assert tuple(inputs.DISTRIBUTIONS) == cases.DISTRIBUTIONS
+    assert tuple(inputs.DISTRIBUTIONS) == cases.DISTRIBUTIONS + cases.HARD
 
 
 def test_normal_is_nearly_normal():

@@ -69,6 +69,13 @@ def parse(argv):
     sub = verb("lint", lint, "a submission's text against the platform's rules; exit 6 if one forbids it", scores=False)
     sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
 
+    sub = verb("fuzz", fuzz, "random cases; the first that fails is shrunk to a small case file", scores=False)
+    sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
+    sub.add_argument("--route", help="force a row of the submission's ROUTES")
+    sub.add_argument("--minutes", type=float, default=1.0, help="time in which new cases are begun (default 1)")
+    sub.add_argument("--to", type=Path, default=ROOT / "cases" / "found", metavar="FOLDER", help="default: cases/found/")
+    add_machine_options(sub)
+
     sub = verb("board", show_board, "the scoreboard: what the platform told, and what was measured here")
     sub.add_argument("--platform", help="one platform's file of scores/, as nvidia-h200")
     sub.add_argument("--submission", help="the history of one submission: its name, or the start of its sha256")
@@ -112,12 +119,21 @@ def add_submission(sub):
 
 
 def add_run_options(sub):
+    add_case_options(sub)
+    add_machine_options(sub)
+    sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
+
+
+def add_case_options(sub):
     sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
     sub.add_argument(
         "--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file, or official or edge; default: official"
     )
     sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
     sub.add_argument("--quick", action="store_true", help="the smallest cases only")
+
+
+def add_machine_options(sub):
     sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
     sub.add_argument("--seed", type=int, default=0)
     sub.add_argument(
@@ -128,7 +144,6 @@ def add_run_options(sub):
         help="seconds for import, compilation and first call (default 600)",
     )
     sub.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for each further step (default 300)")
-    sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
 
 
 # --- lint, check, time, upload-check -------------------------------------------------------------------------------------------
@@ -208,7 +223,7 @@ def run_and_record(arguments, entrants, cases, timed):
 
         ran = check.run_cases(
             [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed,
-            {"first": arguments.compile_timeout, "further": arguments.timeout}, arguments.jobs,
+            limits_of(arguments), arguments.jobs,
             prove=getattr(arguments, "prove_triton", False), done=done,
         )  # fmt: skip
     about = {
@@ -241,6 +256,38 @@ def show_results(arguments, status, results, made):
     print_results(out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed)
     if arguments.verb == "time":
         print_table(out, board.detail(made))
+
+
+def fuzz(arguments):
+    from harness import check, chips, fuzz
+    from harness.runner import Entrant
+
+    if refused(arguments, [arguments.submission]):
+        return EXIT["preflight"]
+    chip = chips.Chip(chips.choose_device(arguments.device))
+    entrants, limits = [Entrant(arguments.submission, arguments.route)], limits_of(arguments)
+
+    def run(case):
+        ((result,),) = check.run_cases(entrants, [case], chip, limits=limits)
+        return result
+
+    def seen(case, result):
+        print(f"{case.name}: {result.status}", file=sys.stderr)
+
+    count, failure = fuzz.fuzz(run, arguments.minutes * 60, arguments.seed, seen)
+    path = failure and fuzz.write(failure, arguments.to)
+    if arguments.json:
+        print(json.dumps({"cases": count, "failure": failure and {**asdict(failure), "file": str(path)}}))
+    elif failure:
+        print(f"{failure.status} after {count} cases: {failure.message}")
+        print(f"python -m harness check {arguments.submission} --cases {path}")
+    else:
+        print(f"pass: {count} random cases; seed {arguments.seed}")
+    return EXIT[failure.status if failure else "pass"]
+
+
+def limits_of(arguments):
+    return {"first": arguments.compile_timeout, "further": arguments.timeout}
 
 
 def upload_check(arguments):

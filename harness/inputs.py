@@ -52,8 +52,8 @@ class Inputs:
         for name, value in self.arguments.items():
             if isinstance(value, torch.Tensor):
                 sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-                if value.numel():  # PyTorch views no empty tensor as bytes
-                    sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
+                packed = value.clone(memory_format=torch.contiguous_format)  # contiguous() leaves strides of size 1 as they are
+                sha.update(packed.reshape(-1).view(torch.uint8).numpy())
             else:
                 sha.update(f"{name} {value!r}\n".encode())
         return sha.hexdigest()

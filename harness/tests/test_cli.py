@@ -164,6 +164,27 @@ def test_an_edited_record_fails_the_verification(tmp_path):
     assert done.returncode == 1 and "edited" in done.stdout and done.stdout.count("\n") == 1
 
 
+def test_a_damaged_line_is_mentioned_once_with_what_names_it(tmp_path):
+    text = (ROOT / "scores" / "nvidia-h200.jsonl").read_text()
+    (tmp_path / "nvidia-h200.jsonl").write_text(text + text[:40] + "\n")
+    done = harness("board", "--scores", tmp_path)
+    assert done.returncode == 0 and done.stderr.count("\n") == 1
+    assert "1 damaged lines" in done.stderr and "board --verify names them" in done.stderr
+
+
+def test_check_knows_no_scores():
+    assert harness("check", "--scores", "x").returncode == 2
+
+
+def test_a_found_case_runs_again_from_its_file(tmp_path):
+    """A real failure, drawn, shrunk, written, and run again by the command that it names."""
+    done = harness("fuzz", BAD / "zeros.py", "--minutes", "1", "--to", tmp_path, "--json")
+    report = json.loads(done.stdout)
+    assert done.returncode == 1 and report["failure"]["status"] == "mismatch"
+    again = harness("check", BAD / "zeros.py", "--cases", report["failure"]["file"], "--json")
+    assert again.returncode == 1 and json.loads(again.stdout)["records"][0]["case"]["name"] == report["failure"]["case"]["name"]
+
+
 def test_a_platform_table_is_entered_and_ranked(tmp_path):
     table = tmp_path / "told.md"
     table.write_text("| 芯片 | 加速比 |\n|---|---|\n| 华为昇腾 | 失败 |\n| 国际芯片 | 12.5 |\n", encoding="utf-8")

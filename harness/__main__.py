@@ -146,7 +146,7 @@ def add_machine_options(sub):
     sub.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for each further step (default 300)")
 
 
-# --- lint, check, time, upload-check -------------------------------------------------------------------------------------------
+# --- lint, check, time, fuzz, upload-check -------------------------------------------------------------------------------
 
 
 def lint(arguments):
@@ -172,7 +172,7 @@ def check(arguments):
         return EXIT[status]
     (results,), (made,) = results, made
     if timed and not arguments.no_record:  # a wrong option or a broken machine says nothing of the submission
-        records.append([record for record in made if record.status not in ("usage", "environment")], arguments.scores)
+        records.append([record for record in made if record.status not in ("usage", "environment", "skipped")], arguments.scores)
     if arguments.json:
         print(json.dumps({"status": status, "records": [asdict(record) for record in made]}))
     else:
@@ -302,6 +302,8 @@ def upload_check(arguments):
     sha = records.sha256(path)
     out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
     measured = [run for run in board.runs(stored(arguments)) if run[0].submission_sha256 == sha]
+    found = preflight.findings(path.read_bytes())
+    out.print(f"lint: {len(found)} findings" + "".join(f"\n  {finding}" for finding in found), markup=False, soft_wrap=True)
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
     print_table(out, table)
@@ -320,7 +322,7 @@ def stored(arguments):
     damaged = []
     found = records.read(arguments.scores, damaged=lambda path, line: damaged.append(line))
     if damaged:
-        told = f"{len(damaged)} damaged lines of {arguments.scores} passed over; python -m harness board --verify names them"
+        told = f"damaged lines of {arguments.scores} passed over: {len(damaged)}; python -m harness board --verify names them"
         print(f"harness {arguments.verb}: {told}", file=sys.stderr)
     return found
 
@@ -369,7 +371,7 @@ def compare(arguments):
     status, results, made = run_and_record(arguments, sides, cases, timed=True)
     for (_, _, name), its in zip(sides, results):
         for result in its:
-            if result.message:
+            if result.status != "pass":
                 print(f"{name}, {result.case.name}: {result.status}: {result.message}", file=sys.stderr)
     if made:
         (ours, theirs), (first, second) = made, (name for _, _, name in sides)

@@ -43,7 +43,9 @@ def fuzz(run, seconds, seed=0, seen=lambda case, result: None, clock=time.monoto
         result = run(case)
         count += 1
         seen(case, result)
-        if result.status not in ("pass", "environment"):
+        if result.status in ("usage", "environment"):  # says nothing of the submission
+            raise ValueError(f"case {case.name}: {result.message}")
+        if result.status != "pass":
             smallest, result = shrink(case, result, run)
             return count, Failure(smallest, result.status, result.message, case)
     return count, None

@@ -108,7 +108,10 @@ class Workers:
         else:
             os.environ.pop("TRITON_INTERPRET", None)
         self._context = multiprocessing.get_context("forkserver")
-        self._context.set_forkserver_preload(["torch", "triton", "numpy"])
+        dispatch = (
+            ["torch._dynamo"] if interpreted else []
+        )  # what a dispatch mode imports, a second a worker; it may look for a GPU
+        self._context.set_forkserver_preload(["torch", "triton", "numpy", *dispatch])
         if Workers._mark is None:
             Workers._mark = os.environ[MARK] = uuid.uuid4().hex
             forkserver.ensure_running()

@@ -169,7 +169,7 @@ def test_a_damaged_line_is_mentioned_once_with_what_names_it(tmp_path):
     (tmp_path / "nvidia-h200.jsonl").write_text(text + text[:40] + "\n")
     done = harness("board", "--scores", tmp_path)
     assert done.returncode == 0 and done.stderr.count("\n") == 1
-    assert "1 damaged lines" in done.stderr and "board --verify names them" in done.stderr
+    assert "passed over: 1; " in done.stderr and "board --verify names them" in done.stderr
 
 
 def test_check_knows_no_scores():

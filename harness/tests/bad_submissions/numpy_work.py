@@ -20,9 +20,9 @@ def c128_256_512_compress(
     state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
     cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
 ):  # fmt: skip
-    decoy_kernel[(1,)](torch.empty(1))
-    state, table, weight = state_cache.numpy(), block_table.numpy(), rms_norm_weight.view(torch.int16).numpy()
-    bits, cos_sin, result = weight.astype(np.uint32) << 16, cos_sin_cache.numpy(), np.zeros(kv_cache.shape, np.uint8)
+    decoy_kernel[(1,)](torch.empty(1, device=kv_cache.device))
+    state, table, weight = state_cache.cpu().numpy(), block_table.cpu().numpy(), rms_norm_weight.view(torch.int16).cpu().numpy()
+    bits, cos_sin, result = weight.astype(np.uint32) << 16, cos_sin_cache.cpu().numpy(), np.zeros(kv_cache.shape, np.uint8)
     for b in boundary_token_indices.tolist():
         last, slot = int(positions[b]), int(kv_slot_mapping[b])
         rows = [
@@ -40,4 +40,4 @@ def c128_256_512_compress(
         page[at * 576 : at * 576 + 448] = np.ldexp(rounded, -exponent[:, None]).astype(np.int8).view(np.uint8).ravel()
         page[at * 576 + 448 : at * 576 + 576] = rope
         page[36864 + at * 8 : 36871 + at * 8] = exponent + 127
-    return torch.from_numpy(result)
+    return torch.from_numpy(result).to(kv_cache.device)

@@ -53,40 +53,40 @@ def fuzz(run, seconds, seed=0, seen=lambda case, result: None, clock=time.monoto
 
 def shrink(case, result, run):
     """Make `case` plainer and smaller as long as it ends in the status of `result` -> (case, its result)."""
-    tries, again = 0, True
-    while again:
-        again = False
-        for plainer in simpler(case):
-            if tries == SHRINKS:
-                return case, result
-            tries += 1
-            found = run(plainer)
-            if found.status == result.status:
-                case, result, again = plainer, found, True
-                break
+    tries, shrunk = 0, True
+    while shrunk:
+        shrunk = False
+        for step in STEPS:
+            while (plainer := _changed(case, step)) != case and tries < SHRINKS:
+                tries += 1
+                found = run(plainer)
+                if found.status != result.status:
+                    break
+                case, result, shrunk = plainer, found, True
     return case, result
 
 
-def simpler(case):
-    """Cases one step plainer than `case`: fewer tokens and requests first, then each field at its default."""
-    C = case.compress_ratio
-    for reqs, tokens in ((1, C), (1, case.total_tokens // case.num_reqs), (case.num_reqs, case.total_tokens // 2)):
-        if (reqs, tokens) != (case.num_reqs, case.total_tokens) and tokens <= case.total_tokens:
-            yield from _valid(case, num_reqs=reqs, total_tokens=tokens)
-    if C > 128:
-        yield from _valid(case, compress_ratio=128)
-    for field in fields(CaseSpec)[4:]:
-        if getattr(case, field.name) != field.default:
-            yield from _valid(case, **{field.name: field.default})
-    if case.first_position > 1:
-        yield from _valid(case, first_position=case.first_position // 2)
-
-
-def _valid(case, **changes):
+def _changed(case, step):
     try:
-        yield replace(case, **changes)
+        return replace(case, **step(case))
     except ValueError:  # requests that do not split evenly
-        return
+        return case
+
+
+def _at_default(field):
+    return lambda case: {field.name: field.default}
+
+
+# What makes a case plainer, each tried until it no longer fails in the same way: first everything at once.
+STEPS = (
+    lambda case: vars(CaseSpec(case.name, 1, 128, 128)),
+    lambda case: {"num_reqs": 1, "total_tokens": min(case.total_tokens, case.compress_ratio)},
+    lambda case: {"num_reqs": 1, "total_tokens": case.total_tokens // case.num_reqs},
+    lambda case: {"total_tokens": case.total_tokens // 2},
+    lambda case: {"compress_ratio": 128},
+    *(_at_default(field) for field in fields(CaseSpec)[4:]),
+    lambda case: {"first_position": case.first_position // 2},
+)
 
 
 def write(failure, folder=FOUND):

@@ -7,10 +7,12 @@ kills the parent and leaves children (forks), compilation inside the run budget 
 patched (patches_clock, patches_events, patches_harness), NaN as wildcard (nan_rope).
 """
 
+import contextlib
 import os
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -158,3 +160,99 @@ def test_nothing_sent_from_a_worker_is_executed():
     worker.send(os.getcwd)  # a pickle
     (result,) = running._receive("first")
     assert (result.status, result.message[:40]) == ("crash", "what came over the pipe of results is no")
+
+
+# --- timing, in this process, on a chip whose clock the test turns ---------------------------------------------------------
+
+
+class ClockedChip(chips.Chip):
+    """The CPU, taken for an accelerator: no interpreter, graphs that run the call again, 100 microseconds a call."""
+
+    l2_bytes, has_graphs, us_a_copy, name = 1 << 10, True, 500.0, "Clocked"
+
+    def __init__(self, device):
+        super().__init__(device)
+        self.interpreted = False
+
+    def synchronize(self):
+        pass
+
+    def flush(self):
+        pass
+
+    def timed(self, call):
+        return 100.0, call()
+
+    def capture(self, call):
+        returned = call()
+
+        def replay():
+            for mine, new in zip(returned, call()):
+                mine.copy_(new)
+
+        return replay, returned
+
+    def timed_copies(self, count):
+        return self.us_a_copy * count, 500.0 * count
+
+    def peak_bandwidth(self):
+        return None
+
+    def state(self):
+        return {"sm_mhz": 1980.0}
+
+
+class NoWatch(contextlib.nullcontext):
+    kernels, compute_operators, hooked = [], [], True
+
+    def release(self):
+        pass
+
+
+@pytest.fixture
+def bench(monkeypatch):
+    if chips.choose_device().type != "cpu":
+        pytest.skip("takes the CPU for an accelerator")
+    monkeypatch.setattr(runner, "Chip", ClockedChip)
+    monkeypatch.setattr(runner, "Watch", lambda *_: NoWatch())
+    monkeypatch.setattr(runner.tamper, "ReferenceGuard", lambda: SimpleNamespace(read=False, lifted=False))
+    for name in ("WARM_UP", "COLD_ROUNDS", "WARM_ROUNDS", "WARM_CALLS", "DEVICE_ROUNDS"):
+        monkeypatch.setattr(runner.timing, name, 2)
+
+    def make(*names):
+        made = runner._Bench(runner.Job([runner.Entrant(HERE / f"{name}.py") for name in names], CASE, 0, "cpu"))
+        for place in range(len(names)):
+            assert [made.first(place)[0].status, made.again(place)[0].status] == ["ok", "ok"]
+        return made
+
+    return make
+
+
+def test_two_entrants_are_timed_in_the_same_rounds(bench):
+    first, second = bench("bad_submissions/plain", "honest_submissions/hungry").time()
+    for result in (first, second):
+        assert (result.status, result.message, result.output) == ("ok", "", None)
+        assert {mode: len(samples.submission) for mode, samples in result.timings.items()} == {"cold": 2, "warm": 2, "device": 2}
+        assert result.machine == {"before": {"sm_mhz": 1980.0}, "after": {"sm_mhz": 1980.0}}
+        assert result.bandwidth == {"copy": 2 * chips.COPY_BYTES / 500e-6, "peak": None} and result.first_call_s > 0
+    assert first.timings["cold"].reference == second.timings["cold"].reference
+
+
+def test_a_clock_that_fails_its_test_times_nothing(bench, monkeypatch):
+    monkeypatch.setattr(ClockedChip, "us_a_copy", 0.5)  # milliseconds, told as microseconds
+    with pytest.raises(runner.TimerBroken, match="by the wall clock; nothing is timed"):
+        bench("bad_submissions/plain").time()
+
+
+def test_a_submission_that_replays_only_while_it_is_timed_gets_no_time(bench, tmp_path):
+    """Honest for the three checked calls, then one kept answer."""
+    path = HERE / "bad_submissions" / "plain.py"
+    late = tmp_path / "late.py"
+    late.write_text(
+        path.read_text()
+        + "\n\nright, kept, calls = c128_256_512_compress, [], []\n\n\ndef c128_256_512_compress(*arguments, **named):\n"
+        + "    calls.append(1)\n    if len(calls) < 4 or not kept:\n        kept[:] = [right(*arguments, **named)]\n"
+        + "    return kept[0].clone()\n"
+    )
+    with pytest.raises(runner.ContractBroken, match="an answer kept from other contents"):
+        bench(late.with_suffix("")).time()

@@ -1,6 +1,7 @@
 """Submissions and cases -> CaseResults: the worker runs a submission while the parent computes the reference, then judges."""
 
 import os
+import statistics
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 
@@ -8,7 +9,7 @@ import reference
 from harness.inputs import bad_indices, build, roll
 from harness.preflight import ENTRY
 from harness.runner import FRESH_ROLL, FRESH_TOKENS, LIMITS, Job, RunResult, Workers
-from harness.stats import FLOOR_MODES, impossible
+from harness.stats import FLOOR_MODES, least_us, rows_read
 from harness.verdict import Verdict, judge
 
 MEMORY_PER_JOB = 6 << 30  # bytes; the largest official case on a CPU: 2 copies in the worker, inputs and temporaries here
@@ -42,15 +43,18 @@ class CaseResult:
 
     @property
     def impossible(self):
-        """Whether a median of mode cold or device lies below the time that memory allows."""
-        if not self.run.bandwidth:
-            return False
-        rows, timings = self.num_outputs * self.case.compress_ratio, self.run.timings
-        return any(impossible(timings[mode], rows, **self.run.bandwidth) for mode in FLOOR_MODES if mode in timings)
+        """Which median of mode cold or device is shorter than memory allows, in words, or ""."""
+        if self.run.bandwidth:
+            rows = rows_read(self.num_outputs, self.case.compress_ratio, self.case.num_reqs, self.case.block_table)
+            least = least_us(rows, **self.run.bandwidth)
+            for mode in FLOOR_MODES:
+                if mode in self.run.timings and (us := statistics.median(self.run.timings[mode].submission)) < least:
+                    return f"mode {mode}: {us:.3g} us a call, where reading the state alone takes {least:.3g}"
+        return ""
 
     @property
     def message(self):
-        return self.run.message or self.proof or (self.verdict.first if self.verdict else "")
+        return self.run.message or self.proof or self.impossible or (self.verdict.first if self.verdict else "")
 
 
 def default_jobs(interpreted):

@@ -33,9 +33,14 @@ def floor_us(rows, bandwidth):
     return rows * ROW_BYTES / bandwidth * 1e6
 
 
-def impossible(samples, rows, copy, peak=None):
-    """Whether the submission's median is shorter than memory allows: at the chip's peak, or at MARGIN times the copy bandwidth."""
-    return statistics.median(samples.submission) < floor_us(rows, peak or MARGIN * copy)
+def rows_read(num_outputs, compress_ratio, num_reqs, block_table):
+    """State rows that a call must read, each once: requests that share all blocks share their rows."""
+    return num_outputs * compress_ratio // (num_reqs if block_table == "shared" else 1)
+
+
+def least_us(rows, copy, peak=None):
+    """Microseconds below which memory allows no call: at the chip's peak, or at MARGIN times the copy bandwidth if it is silent."""
+    return floor_us(rows, peak or MARGIN * copy)
 
 
 def spread(samples):

@@ -46,6 +46,8 @@ def print_results(out, submission, results, conditions, status, seed):
     computing = sorted({name for r in results for name in r.run.compute_operators or ()})
     if computing:
         out.print(f"PyTorch operators that compute, in a call: {', '.join(computing)}", markup=False, soft_wrap=True)
+    for line in _machine_lines(results):
+        out.print(line, markup=False, soft_wrap=True)
     out.print()
     columns = ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong")
     _print_rows(out, columns, [_result_row(r) for r in results], [c not in ("case", "status") for c in columns])
@@ -64,6 +66,18 @@ def print_results(out, submission, results, conditions, status, seed):
         out.print("Interpreted on a CPU, where the reference adds in another order: ties do not fail this run.", soft_wrap=True)
     passed = sum(r.status == "pass" for r in results)
     out.print(f"[bold]{status}[/]: {passed} of {len(results)} cases passed; seed {seed}", soft_wrap=True)
+
+
+def _machine_lines(results):
+    """What the runs tell of compilation and of the machine; nothing of an interpreter."""
+    seconds = [r.run.first_call_s for r in results if r.run.first_call_s and not r.interpreted]
+    if seconds:
+        yield f"import, compilation and first call: {max(seconds):.1f} s at most"
+    states = [state for r in results if r.run.machine for state in (r.run.machine["before"], r.run.machine["after"]) if state]
+    for name in states[0] if states else ():
+        told = [state[name] for state in states if state.get(name) is not None]
+        if told:
+            yield f"{name} while it was timed: {min(told):g} to {max(told):g}"
 
 
 def _result_row(r):

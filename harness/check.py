@@ -150,7 +150,7 @@ def _same_on_other_contents(result, inputs, expected):
 
 def _proof(workers, entrant, result, limits, chip):
     """Why the work of a right result is not Triton's, or "": run again with no kernel launched, it must not be right."""
-    if result.status != "pass":
+    if result.status != "pass" or result.num_outputs == 0:
         return ""
     if not result.run.kernels:
         return "not Triton's work: no Triton kernel was launched"
@@ -158,7 +158,7 @@ def _proof(workers, entrant, result, limits, chip):
         return f"not Triton's work alone: PyTorch computes with {', '.join(result.run.compute_operators)}"
     with workers.start(Job((entrant,), result.case, result.seed, str(chip.device), omit=True), limits) as running:
         without = running.first(0)
-    if without.status != "ok" or result.num_outputs == 0:
+    if without.status != "ok":
         return ""
     inputs = build(result.case, result.seed)
     if judge(inputs, _expected(inputs, chip), without.output).wrong:

@@ -256,3 +256,26 @@ def test_a_submission_that_replays_only_while_it_is_timed_gets_no_time(bench, tm
     )
     with pytest.raises(runner.ContractBroken, match="an answer kept from other contents"):
         bench(late.with_suffix("")).time()
+
+
+# --- cases that this machine cannot run ------------------------------------------------------------------------------------
+
+
+def test_a_case_that_needs_more_memory_is_skipped_with_the_reason():
+    path = HERE / "bad_submissions" / "plain.py"
+    chip = chips.Chip(chips.choose_device())
+    small = {"memory_gib": 0, "num_reqs": 1}
+    cases = [replace(CASE, name="large", memory_gib=10**6), replace(CASE, name="stand-in", memory_gib=10**6, interpreted=small)]
+    (large,), (stand_in,) = (results for results in check.run_cases([runner.Entrant(path)], cases, chip))
+    assert (large.status, large.verdict) == ("skipped", None)
+    assert large.message.startswith("1000000 GiB of memory are needed, host and device; ")
+    assert stand_in.status == ("pass" if chip.interpreted else "skipped")
+
+
+def test_a_reference_that_memory_does_not_allow_is_the_machines_fault(monkeypatch):
+    def refuse(inputs, chip):
+        raise RuntimeError("CUDA out of memory")
+
+    monkeypatch.setattr(check, "_expected", refuse)
+    result = run(HERE / "bad_submissions" / "plain.py")
+    assert (result.status, result.message) == ("environment", "the reference: CUDA out of memory")

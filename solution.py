@@ -15,8 +15,9 @@ Contract, for output n closed by token b = boundary_token_indices[n]; r = token_
     cos_sin_cache [max_pos, 64] f32 (32 cos, 32 sin)   kv_cache [kv_blocks, block_stride >= 37376] u8, only its shape is used
     Index tensors are int32 or int64. Returns a new contiguous uint8 tensor: zeros, and the slots written.
 
-Rounding: bfloat16, exponent and packing are done on integer bits, so they are exact on every backend. The softmax and the mean
-add in an order of their own, so a value within float32 error of a bfloat16 boundary may round to the neighbour.
+Rounding: bfloat16, exponent and packing are done on integer bits, so they are exact on every backend. The exact NVIDIA routes
+also add, divide and exponentiate as PyTorch's CUDA kernels do, so that every byte is the reference's. The others add in an order
+of their own: a value within float32 error of a bfloat16 boundary may round to the neighbour.
 
 Layouts: nothing is assumed of the block table; every row is looked up. Negative indices count from the end, as in PyTorch. An
 index past the end is held inside its tensor (a slot past the end is not written): that slot's bytes are unspecified, as are
@@ -24,17 +25,29 @@ those of a window with NaN, +inf, or a column that is all -inf. Two outputs with
 
 Errors: TypeError or ValueError before any launch, naming the argument, what came, what is needed.
 
-Sections: constants | types | numerics | kernels | arguments | launchers | routes | platform | entry
+Sections: constants | types | numerics | slots | kernels in an order of their own | exact kernels | arguments | launchers | routes |
+platform | entry
 """
 
 from collections.abc import Callable
 from contextlib import nullcontext
-from dataclasses import dataclass
-from functools import cache, lru_cache
+from dataclasses import dataclass, field
+from functools import cache, lru_cache, partial
+from threading import Lock
 
 import torch
 import triton
 import triton.language as tl
+
+try:  # a Triton without it has no exact route; see has_gluon
+    from triton.experimental import gluon
+    from triton.experimental.gluon import language as gl
+except ImportError:
+    gluon = gl = None
+try:
+    from triton.language.extra import libdevice
+except ImportError:
+    libdevice = None
 
 # --- constants: the packed page, in bytes unless said --------------------------------------------------------------------
 
@@ -48,10 +61,13 @@ PAGE_SLOTS = tl.constexpr(64)
 PAYLOAD_BYTES = tl.constexpr(576)  # of a slot: 448 int8, then 64 bfloat16
 SCALE_BYTES = tl.constexpr(8)  # of a slot: 7 scales, one zero
 SCALES_AT = tl.constexpr(36864)  # 64 * 576: column of the first scale byte of a page
+PAGE_END = tl.constexpr(37376)  # 64 * (576 + 8): the bytes of a page that slots use
 FAR = tl.constexpr(1 << 30)  # blocks; farther than any table reaches
 MIN_EXPONENT = tl.constexpr(-20)  # ceil(log2(1e-4 / 127)): the clamp of the group maximum at 1e-4
-PAGE_BYTES = 37376  # 64 * (576 + 8): least block_stride
+PAGE_BYTES = PAGE_END.value  # least block_stride
+ZERO_PAGES_UP_TO = 4096  # outputs: a program that zeroes a page looks at all of them; with more, the fill is a launch of its own
 MANY = float("inf")  # outputs
+ANY = None  # compress_ratio
 
 
 # --- types ---------------------------------------------------------------------------------------------------------------
@@ -59,16 +75,17 @@ MANY = float("inf")  # outputs
 
 @dataclass(frozen=True)
 class Tile:
-    """What one program of the compression streams: `rows` of the window at a time, over `dims` of the 512 dimensions."""
+    """What one program of the compression takes: `dims` of the 512 dimensions, `rows` of the window at a time."""
 
     dims: int
     rows: int
     num_warps: int
-    num_stages: int
+    num_stages: int = 1
+    registers: int | None = None  # a thread's, at most
 
     def __post_init__(self):
-        if 512 % self.dims or 128 % self.rows:
-            raise ValueError(f"{self}: dims must be a power of two up to 512, rows one up to 128 (the shortest window)")
+        if 512 % self.dims or 512 % self.rows:
+            raise ValueError(f"{self}: dims and rows must divide 512")
 
 
 @dataclass(frozen=True)
@@ -76,11 +93,12 @@ class Route:
     """How a platform computes the operator."""
 
     launch: Callable
-    tiles: tuple  # ((most outputs, Tile), ..., (MANY, Tile)): the first that holds them
-    eviction: str  # cache policy of the state loads: "" or "evict_first"
+    tiles: tuple  # (compress_ratio or ANY, most outputs or MANY, Tile), ...: the first that holds them
+    eviction: str = ""  # cache policy of the state loads: "" or "evict_first"
+    kernel: object = None  # of launch_exact
 
-    def tile(self, num_outputs):
-        return next(tile for most, tile in self.tiles if num_outputs <= most)
+    def tile(self, compress_ratio, num_outputs):
+        return next(tile for ratio, most, tile in self.tiles if ratio in (ANY, compress_ratio) and num_outputs <= most)
 
 
 @dataclass(frozen=True)
@@ -96,6 +114,12 @@ class Plan:
     sizes: tuple  # num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks
     strides: tuple  # table, block, row, cos_sin, page; in elements
     unit_strides: bool  # every last dimension is contiguous, as the kernels need it
+    launches: dict = field(default_factory=dict, compare=False, repr=False)  # of launch_exact: kernels already compiled
+
+    @property
+    def mean_lanes(self):
+        """Lanes over which PyTorch's CUDA mean of [num_outputs, 512] is spread (notes/2026-11-30-exact.md)."""
+        return 32 if self.num_outputs >= 16 else 64 if self.num_outputs >= 8 else 128
 
 
 # --- numerics: the only place for rounding, exponents and indices -------------------------------------------------------
@@ -165,7 +189,182 @@ def inside(index, size):
     return tl.minimum(tl.maximum(from_end(index, size), 0), size - 1)
 
 
-# --- kernels -------------------------------------------------------------------------------------------------------------
+TINY = tl.constexpr(2.0**-90)  # below it the residual of a division by 1 .. 512 may underflow
+INTERPRETED = tl.constexpr(not isinstance(inside, triton.JITFunction))
+
+
+@triton.jit
+def exp(x):
+    """CUDA's expf, as PyTorch calls it: 0 of the 2^32 floats differ on an H200. tl.exp is a faster, coarser one."""
+    if INTERPRETED:
+        return tl.exp(x)
+    else:
+        return libdevice.exp(x)
+
+
+@triton.jit
+def divide(e, denominator, reciprocal):
+    """e[rows, dims] / denominator[dims], rounded to nearest: from the rounded reciprocal, in one residual step. No e below TINY."""
+    denominator = tl.broadcast_to(denominator[None, :], e.shape)
+    reciprocal = tl.broadcast_to(reciprocal[None, :], e.shape)
+    quotient = e * reciprocal
+    return tl.fma(tl.fma(quotient, -denominator, e), reciprocal, quotient)
+
+
+@triton.jit
+def add_in_order(total, x, is_first):
+    """((total + x[0]) + x[1]) + ... along axis 0, which must lie within a thread: there, a sum is taken in order."""
+    return tl.sum(tl.where(is_first[:, None], total[None, :] + x, x), axis=0)
+
+
+@triton.jit
+def sum_halves(x, SIZE: tl.constexpr):
+    """x[SIZE] -> its sum by halving: x[i] + x[i + SIZE/2], and so on. Two terms an addition: no order is left open."""
+    for step in tl.static_range(1, 10):
+        if SIZE >> step > 0:
+            x = tl.sum(tl.reshape(x, [2, SIZE >> step]), axis=0)
+    return tl.sum(x, axis=0)
+
+
+# --- slots: what is shared by all kernels. Index tensors are the caller's, so that Gluon can lay them out ----------------
+
+
+@triton.jit
+def rrms_of(x, lane, LANES: tl.constexpr, rms_norm_eps):
+    """x: pointer to 512 float32, lane: 0 .. LANES - 1 -> 1 / sqrt(mean(x^2) + eps), added in the order of PyTorch's CUDA mean.
+
+    A lane takes four neighbours every 4 * LANES dims, one sum for each; then the four in order; then the lanes by halving.
+    """
+    for first in tl.static_range(0, HEAD_DIM, 4 * LANES):
+        a = tl.load(x + first + 4 * lane)
+        b = tl.load(x + first + 4 * lane + 1)
+        c = tl.load(x + first + 4 * lane + 2)
+        d = tl.load(x + first + 4 * lane + 3)
+        if first == 0:
+            sum_a, sum_b, sum_c, sum_d = a * a, b * b, c * c, d * d
+        else:
+            sum_a, sum_b, sum_c, sum_d = sum_a + a * a, sum_b + b * b, sum_c + c * c, sum_d + d * d
+    return tl.rsqrt(sum_halves(sum_a + sum_b + sum_c + sum_d, LANES) * (1.0 / HEAD_DIM) + rms_norm_eps)
+
+
+@triton.jit
+def finalize_output(
+    n, dim, group, pair, lane, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+    C: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """compressed[n, :512] float32 -> RMSNorm, int8 groups, rotary pairs -> the 584 bytes of output n's slot.
+
+    dim[8, 64]: 0 .. 511, group[8], pair[32], lane[LANES]: each 0, 1, 2, ...
+    """
+    x = compressed + n * HEAD_DIM
+    rrms = rrms_of(x, lane, LANES, rms_norm_eps)
+
+    boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+    token = inside(boundary, num_tokens)
+    slot = tl.load(kv_slot_mapping + token).to(tl.int64)
+    page = floor_div(slot, PAGE_SLOTS)
+    slot = slot - page * PAGE_SLOTS
+    page = from_end(page, kv_blocks)
+    writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
+    payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
+    scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
+
+    z_bits = bf16_bits(tl.load(x + dim) * rrms * load_bf16(rms_norm_weight + dim))
+    exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
+    int8 = quantise(z_bits, exponent[:, None])
+    is_int8 = group < INT8_GROUPS
+    tl.store(payload + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None] & writes)
+    tl.store(scales + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8), mask=(group < GROUPS) & writes)
+
+    even_dim = INT8_DIM + 2 * pair
+    even = tl.load(x + even_dim) * rrms * load_bf16(rms_norm_weight + even_dim)
+    odd = tl.load(x + even_dim + 1) * rrms * load_bf16(rms_norm_weight + even_dim + 1)
+    window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+    angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
+    cos = tl.load(angle)
+    sin = tl.load(angle + ROPE_PAIRS)
+    store_bf16(payload + INT8_DIM + 4 * pair, bf16_bits(even * cos - odd * sin), (pair < ROPE_PAIRS) & writes)
+    store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), (pair < ROPE_PAIRS) & writes)
+
+
+@triton.jit
+def zero_page(
+    page, slot, byte, boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+):  # fmt: skip
+    """Zero what no output writes of one page: no byte has two writers, so it needs no order. slot[64], byte[64]: 0, 1, 2, ..."""
+    written = slot < 0
+    for first in range(0, num_outputs, 64):
+        n = first + byte
+        boundary = from_end(tl.load(boundary_token_indices + n, mask=n < num_outputs, other=0).to(tl.int64), num_tokens)
+        writes = (n < num_outputs) & (boundary >= 0) & (boundary < num_tokens)
+        target = tl.load(kv_slot_mapping + inside(boundary, num_tokens)).to(tl.int64)
+        target_page = floor_div(target, PAGE_SLOTS)
+        hit = writes & (from_end(target_page, kv_blocks) == page)
+        here = hit[None, :] & ((target - target_page * PAGE_SLOTS)[None, :] == slot[:, None])
+        written = written | (tl.max(here.to(tl.int32), axis=1) > 0)
+    start = kv_cache + page * page_stride
+    zero = (slot[:, None] + byte[None, :] < 0).to(tl.uint8)
+    for first in tl.static_range(0, PAYLOAD_BYTES, 64):
+        tl.store(start + (slot * PAYLOAD_BYTES + first)[:, None] + byte[None, :], zero, mask=~written[:, None])
+    scales = start + SCALES_AT + (slot * SCALE_BYTES)[:, None] + byte[None, :]
+    tl.store(scales, zero, mask=~written[:, None] & (byte < SCALE_BYTES)[None, :])
+    for first in range(PAGE_END, page_stride, 4096):
+        rest = first + (slot * 64)[:, None] + byte[None, :]
+        tl.store(start + rest, zero, mask=rest < page_stride)
+
+
+@triton.jit
+def arrive(
+    n, tiles, dim, group, pair, lane, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+    C: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """After the stores to compressed[n]: the last of the output's `tiles` programs finalizes it, and resets arrivals[n] to 0."""
+    tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
+    if tl.atomic_add(arrivals + n, 1, sem="acq_rel") == tiles - 1:
+        tl.store(arrivals + n, 0)
+        finalize_output(
+            n, dim, group, pair, lane, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+            kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+        )  # fmt: skip
+
+
+@triton.jit
+def find_window(
+    n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Output n -> its request's row of the block table; its window's first block there, and first row in that block."""
+    token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+    req = inside(tl.load(token_to_req + token).to(tl.int64), num_reqs)
+    first = tl.load(positions + token).to(tl.int64) - (C - 1)
+    first_block = floor_div(first, BLOCK_SIZE)
+    first_row = (first - first_block * BLOCK_SIZE).to(tl.int32)
+    first_block = tl.minimum(tl.maximum(first_block, -FAR), FAR).to(tl.int32)  # 32-bit arithmetic on vectors
+    return block_table + req * table_stride, first_block, first_row
+
+
+@triton.jit
+def row_offsets(
+    table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE: tl.constexpr,
+):  # fmt: skip
+    """Rows, counted from the start of the window's first block -> their offsets in state_cache, int64 elements."""
+    block = row // BLOCK_SIZE
+    physical = inside(tl.load(table + inside(first_block + block, blocks_per_req)), num_blocks).to(tl.int64)
+    return physical * block_stride + (row - block * BLOCK_SIZE).to(tl.int64) * row_stride
+
+
+@triton.jit
+def state_pointers(state_cache, offset, dims, ALIGNED: tl.constexpr):
+    """offset[rows], dims[DIMS] -> pointers to values[rows, DIMS]; scores lie HEAD_DIM further. ALIGNED: to 16 bytes, each row."""
+    pointer = state_cache + offset[:, None] + dims[None, :]
+    if ALIGNED:
+        pointer = tl.multiple_of(tl.max_contiguous(pointer, [1, 4]), [1, 16])
+    return pointer
+
+
+# --- kernels that add in an order of their own ---------------------------------------------------------------------------
 
 # Integers that differ from call to call: compiled once for all values. block_stride and row_stride are not among them: that
 # they are multiples of 16 is what makes the loads of the state 16 bytes wide.
@@ -184,23 +383,17 @@ def compress_kernel(
     """One program: DIMS dims of one output, to compressed[num_outputs, 512] float32. Neighbours read the same rows."""
     n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
     dims = (tl.program_id(0) % (HEAD_DIM // DIMS)) * DIMS + tl.arange(0, DIMS)
-    token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
-    req = inside(tl.load(token_to_req + token).to(tl.int64), num_reqs)
-    first = tl.load(positions + token).to(tl.int64) - (C - 1)
-    first_block = floor_div(first, BLOCK_SIZE)
-    first_row = (first - first_block * BLOCK_SIZE).to(tl.int32)
-    first_block = tl.minimum(tl.maximum(first_block, -FAR), FAR).to(tl.int32)  # 32-bit arithmetic on vectors
-    table = block_table + req * table_stride
+    table, first_block, first_row = find_window(
+        n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+    )  # fmt: skip
 
     top = tl.full([DIMS], float("-inf"), tl.float32)
     total = tl.zeros([DIMS], tl.float32)
     weighted = tl.zeros([DIMS], tl.float32)
     for start in range(0, C, ROWS):
-        row = first_row + start + tl.arange(0, ROWS)  # from the start of the window's first block
-        block = row // BLOCK_SIZE
-        physical = inside(tl.load(table + inside(first_block + block, blocks_per_req)), num_blocks).to(tl.int64)
-        offset = physical * block_stride + (row - block * BLOCK_SIZE).to(tl.int64) * row_stride
-        state = state_cache + offset[:, None] + dims[None, :]
+        row = first_row + start + tl.arange(0, ROWS)
+        offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
+        state = state_pointers(state_cache, offset, dims, False)
         score = tl.load(state + HEAD_DIM, eviction_policy=EVICTION)
         value = tl.load(state, eviction_policy=EVICTION)
 
@@ -214,57 +407,18 @@ def compress_kernel(
     tl.store(compressed + n * HEAD_DIM + dims, weighted / total)
 
 
-@triton.jit
-def finalize_output(
-    n, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
-    num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr,
-):  # fmt: skip
-    """compressed[n, :512] float32 -> RMSNorm, int8 groups, rotary pairs -> the 584 bytes of output n's slot."""
-    x = compressed + n * HEAD_DIM
-    group = tl.arange(0, GROUPS)
-    lane = tl.arange(0, GROUP_DIM)
-    dim = group[:, None] * GROUP_DIM + lane[None, :]
-    raw = tl.load(x + dim)
-    rrms = tl.rsqrt(tl.sum(tl.sum(raw * raw, axis=1), axis=0) * (1.0 / HEAD_DIM) + rms_norm_eps)
-
-    boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
-    token = inside(boundary, num_tokens)
-    slot = tl.load(kv_slot_mapping + token).to(tl.int64)
-    page = floor_div(slot, PAGE_SLOTS)
-    slot = slot - page * PAGE_SLOTS
-    page = from_end(page, kv_blocks)
-    writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
-    payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
-    scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
-
-    z_bits = bf16_bits(raw * rrms * load_bf16(rms_norm_weight + dim))
-    exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
-    int8 = quantise(z_bits, exponent[:, None])
-    is_int8 = group < INT8_GROUPS
-    tl.store(payload + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None] & writes)
-    tl.store(scales + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8), mask=writes)
-
-    pair = tl.arange(0, ROPE_PAIRS)
-    even_dim = INT8_DIM + 2 * pair
-    even = tl.load(x + even_dim) * rrms * load_bf16(rms_norm_weight + even_dim)
-    odd = tl.load(x + even_dim + 1) * rrms * load_bf16(rms_norm_weight + even_dim + 1)
-    window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
-    angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
-    cos = tl.load(angle)
-    sin = tl.load(angle + ROPE_PAIRS)
-    store_bf16(payload + INT8_DIM + 4 * pair, bf16_bits(even * cos - odd * sin), writes)
-    store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), writes)
-
-
 @triton.jit(do_not_specialize=PER_CALL)
 def finalize_kernel(
     compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
-    num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr,
+    num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """One program: one output, from compressed[num_outputs, 512] float32 to its slot."""
+    group = tl.arange(0, GROUPS)
     finalize_output(
-        tl.program_id(0).to(tl.int64), compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
-        kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C,
+        tl.program_id(0).to(tl.int64), group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group,
+        tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES), compressed, boundary_token_indices, positions, rms_norm_weight,
+        cos_sin_cache, kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+        C, LANES,
     )  # fmt: skip
 
 
@@ -275,6 +429,7 @@ def fused_kernel(
     num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, rms_norm_eps,
     C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
+    LANES: tl.constexpr,
 ):  # fmt: skip
     """compress_kernel; then the last program of an output to arrive (arrivals[num_outputs] int32, zeros) finalizes it."""
     compress_kernel(
@@ -282,13 +437,201 @@ def fused_kernel(
         num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
         C, BLOCK_SIZE, ROWS, DIMS, EVICTION,
     )  # fmt: skip
-    tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
-    n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
-    if tl.atomic_add(arrivals + n, 1, sem="acq_rel") == HEAD_DIM // DIMS - 1:
-        finalize_output(
-            n, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
-            num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C,
+    group = tl.arange(0, GROUPS)
+    arrive(
+        (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64), HEAD_DIM // DIMS,
+        group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES),
+        compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
+        num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+    )  # fmt: skip
+
+
+# --- exact kernels: every operation, and every order of addition, of PyTorch's CUDA kernels ------------------------------
+#
+# softmax: top, then exp(score - top) summed in the window's order, then each quotient rounded; the products rounded, never
+# fused; row t added to accumulator t % 16, in the window's order; then the 16 accumulators: see sum_16. One launch: the first
+# `zero_pages` programs zero the pages, each of the others takes DIMS dims of one output, and the last to arrive finalizes it.
+
+# Nothing of an integer's or a pointer's value is compiled in, so that a compiled kernel serves every call of its plan.
+EXACT_RUNTIME = [
+    "boundary_token_indices", "token_to_req", "positions", "block_table", "state_cache", "rms_norm_weight", "cos_sin_cache",
+    "kv_slot_mapping", "kv_cache", "arrivals", "compressed",
+    "num_outputs", "num_tokens", "num_reqs", "blocks_per_req", "num_blocks", "max_pos", "kv_blocks",
+    "table_stride", "block_stride", "row_stride", "cos_sin_stride", "page_stride", "zero_pages", "rms_norm_eps",
+]  # fmt: skip
+
+
+@triton.jit
+def sum_16(accumulator, DIMS: tl.constexpr):
+    """accumulator[16, DIMS], number 4i + y: over i in order, then (y0 + y2) + (y1 + y3). Axis 0 must lie within a thread."""
+    by_y = tl.sum(tl.reshape(accumulator, [4, 4, DIMS]), axis=0)
+    return tl.sum(tl.sum(tl.reshape(by_y, [2, 2, DIMS]), axis=0), axis=0)
+
+
+@triton.jit
+def accumulate(
+    accumulator, row, dims, top, total, table, first_block, state_cache,
+    blocks_per_req, num_blocks, block_stride, row_stride,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """Add the window's products, ROWS at a time, to accumulator[16, DIMS]; row[ROWS]: the first of them; top, total: [DIMS]."""
+    for start in range(0, C, ROWS):
+        offset = row_offsets(table, first_block, row + start, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
+        state = state_pointers(state_cache, offset, dims, ALIGNED)
+        e = exp(tl.load(state + HEAD_DIM) - top[None, :])
+        product = tl.div_rn(e, tl.broadcast_to(total[None, :], e.shape)) * tl.load(state)
+        if ROWS == 16:
+            accumulator += product
+        else:
+            by_16 = tl.reshape(product, [ROWS // 16, 16, DIMS])
+            is_first = (tl.arange(0, ROWS // 16) == 0)[:, None, None]
+            accumulator = tl.sum(tl.where(is_first, accumulator[None, :, :] + by_16, by_16), axis=0)
+    return accumulator
+
+
+@triton.jit(do_not_specialize=EXACT_RUNTIME)
+def exact_kernel(
+    boundary_token_indices, token_to_req, positions, block_table, state_cache, rms_norm_weight, cos_sin_cache,
+    kv_slot_mapping, kv_cache, arrivals, compressed,
+    num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
+    table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
+    LANES: tl.constexpr, ALIGNED: tl.constexpr, NUM_WARPS: tl.constexpr,
+):  # fmt: skip
+    """Plain Triton, three passes over the scores. NUM_WARPS = 1 and DIMS = 128 keep the rows of a tile within a thread."""
+    TILES: tl.constexpr = HEAD_DIM // DIMS
+    page = tl.program_id(0)
+    if page < zero_pages:
+        zero_page(
+            page.to(tl.int64), tl.arange(0, 64), tl.arange(0, 64), boundary_token_indices, kv_slot_mapping, kv_cache,
+            num_outputs, num_tokens, kv_blocks, page_stride,
         )  # fmt: skip
+    else:
+        n = ((page - zero_pages) // TILES).to(tl.int64)
+        dims = (page - zero_pages) % TILES * DIMS + tl.arange(0, DIMS)
+        table, first_block, first_row = find_window(
+            n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+        )  # fmt: skip
+        row = tl.arange(0, ROWS)
+        top = tl.full([DIMS], float("-inf"), tl.float32)
+        for start in range(0, C, ROWS):
+            offset = row_offsets(
+                table, first_block, first_row + start + row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE,
+            )  # fmt: skip
+            top = tl.maximum(top, tl.max(tl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM), axis=0))
+        total = tl.zeros([DIMS], tl.float32)
+        for start in range(0, C, ROWS):
+            offset = row_offsets(
+                table, first_block, first_row + start + row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE,
+            )  # fmt: skip
+            score = tl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM)
+            total = add_in_order(total, exp(score - top[None, :]), row == 0)
+        accumulator = accumulate(
+            tl.zeros([16, DIMS], tl.float32), first_row + row, dims, top, total, table, first_block, state_cache,
+            blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, ROWS, DIMS, ALIGNED,
+        )  # fmt: skip
+        tl.store(compressed + n * HEAD_DIM + dims, sum_16(accumulator, DIMS))
+        group = tl.arange(0, GROUPS)
+        arrive(
+            n, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS),
+            tl.arange(0, LANES), compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+            kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+        )  # fmt: skip
+
+
+NEEDED_OF_GLUON = ("static_range", "allocate_shared_memory", "convert_layout", "div_rn", "BlockedLayout", "SliceLayout")
+HAS_GLUON = not INTERPRETED.value and all(hasattr(gl, name) for name in NEEDED_OF_GLUON)  # the interpreter knows none of it
+if HAS_GLUON:
+
+    @gluon.jit(do_not_specialize=EXACT_RUNTIME)
+    def exact_gluon_kernel(
+        boundary_token_indices, token_to_req, positions, block_table, state_cache, rms_norm_weight, cos_sin_cache,
+        kv_slot_mapping, kv_cache, arrivals, compressed,
+        num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
+        table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
+        C: gl.constexpr, BLOCK_SIZE: gl.constexpr, ROWS: gl.constexpr, DIMS: gl.constexpr, EVICTION: gl.constexpr,
+        LANES: gl.constexpr, ALIGNED: gl.constexpr, NUM_WARPS: gl.constexpr,
+    ):  # fmt: skip
+        """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
+
+        spread: 4 dims a thread, at most 16 rows over the threads: row t stays with the thread of accumulator t % 16.
+        column: a dim a thread, all rows in it: there the exponentials are summed, while the values are on their way.
+        """
+        TILES: gl.constexpr = HEAD_DIM // DIMS
+        CHAIN: gl.constexpr = 32  # exponentials that a thread holds at a time while it adds
+        spread: gl.constexpr = gl.BlockedLayout([1, 4], [128 // DIMS, DIMS // 4], [NUM_WARPS, 1], [1, 0])
+        by_row: gl.constexpr = gl.BlockedLayout([1], [32], [NUM_WARPS], [0])
+        column: gl.constexpr = gl.BlockedLayout([CHAIN, 1], [1, 32], [1, NUM_WARPS], [0, 1])
+        column_16: gl.constexpr = gl.BlockedLayout([16, 1], [1, 32], [1, NUM_WARPS], [0, 1])
+        of_dim: gl.constexpr = gl.SliceLayout(0, spread)
+        of_column: gl.constexpr = gl.SliceLayout(0, column)
+        page_bytes: gl.constexpr = gl.BlockedLayout([1, 16], [8, 4], [NUM_WARPS, 1], [1, 0])
+        slot_dims: gl.constexpr = gl.BlockedLayout([1, 16 // NUM_WARPS], [8 // NUM_WARPS, 4 * NUM_WARPS], [NUM_WARPS, 1], [1, 0])
+        gl.static_assert(NUM_WARPS * 128 // DIMS <= 16)
+
+        page = gl.program_id(0)
+        if page < zero_pages:
+            zero_page(
+                page.to(gl.int64), gl.arange(0, 64, gl.SliceLayout(1, page_bytes)), gl.arange(0, 64, gl.SliceLayout(0, page_bytes)),
+                boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+            )  # fmt: skip
+        else:
+            n = ((page - zero_pages) // TILES).to(gl.int64)
+            first_dim = (page - zero_pages) % TILES * DIMS
+            dims = first_dim + gl.arange(0, DIMS, of_dim)
+            table, first_block, first_row = find_window(
+                n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+            )  # fmt: skip
+            offsets = gl.allocate_shared_memory(gl.int64, [C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+            offsets.store(
+                row_offsets(
+                    table,
+                    first_block,
+                    first_row + gl.arange(0, C, by_row),
+                    blocks_per_req,
+                    num_blocks,
+                    block_stride,
+                    row_stride,
+                    BLOCK_SIZE,
+                )  # fmt: skip
+            )
+
+            offset = offsets.load(gl.SliceLayout(1, spread))
+            state = state_pointers(state_cache, offset, dims, ALIGNED)
+            score = gl.load(state + HEAD_DIM, eviction_policy=EVICTION)
+            top = gl.max(score, axis=0)
+            has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
+            exponentials = gl.allocate_shared_memory(gl.float32, [C, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+            exponentials.store(exp(score - top[None, :]))
+
+            offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
+            value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
+            total = gl.zeros([DIMS], gl.float32, of_column)
+            is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
+            for t in gl.static_range(0, C, CHAIN):
+                total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
+            reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
+            total = gl.convert_layout(total, of_dim)
+            if has_tiny:  # rare: a row whose weight nearly vanishes
+                accumulator = accumulate(
+                    gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
+                    top, total, table, first_block, state_cache,
+                    blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
+                )  # fmt: skip
+                accumulator = gl.convert_layout(accumulator, column_16)
+            else:
+                product = divide(exponentials.load(spread), total, reciprocal) * value
+                accumulator = gl.convert_layout(gl.sum(gl.reshape(product, [C // 16, 16, DIMS]), axis=0), column_16)
+            x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
+            gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
+
+            group = gl.arange(0, GROUPS, gl.SliceLayout(1, slot_dims))
+            arrive(
+                n, TILES, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
+                gl.arange(0, ROPE_PAIRS, by_row), gl.arange(0, LANES, by_row), compressed, arrivals,
+                boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
+                num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+            )  # fmt: skip
 
 
 # --- arguments -----------------------------------------------------------------------------------------------------------
@@ -354,7 +697,7 @@ def make_plan(kinds, block_size, compress_ratio):
     route = ROUTES[detect_platform(kinds[0][1])[0]]
     return Plan(
         route=route,
-        tile=route.tile(shapes[3][0]),
+        tile=route.tile(compress_ratio, shapes[3][0]),
         num_outputs=shapes[3][0],
         page_shape=tuple(shapes[8]),
         block_size=block_size,
@@ -365,7 +708,7 @@ def make_plan(kinds, block_size, compress_ratio):
     )
 
 
-# --- launchers: (plan, the eight input tensors) -> result ----------------------------------------------------------------
+# --- launchers: (plan, the eight input tensors, eps) -> result -----------------------------------------------------------
 
 
 def launch_two_stage(plan, inputs, rms_norm_eps):
@@ -385,7 +728,7 @@ def launch_two_stage(plan, inputs, rms_norm_eps):
     finalize_kernel[(plan.num_outputs,)](
         compressed, boundaries, positions, weight, cos_sin_cache, slots, result,
         num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
-        C=plan.compress_ratio, num_warps=4,
+        C=plan.compress_ratio, LANES=plan.mean_lanes, num_warps=4,
     )  # fmt: skip
     return result
 
@@ -406,26 +749,127 @@ def launch_fused(plan, inputs, rms_norm_eps):
         weight, cos_sin_cache, slots, result,
         *plan.sizes, *plan.strides, rms_norm_eps,
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
-        num_warps=tile.num_warps, num_stages=tile.num_stages,
+        LANES=plan.mean_lanes, num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     return result
 
 
+def launch_exact(plan, inputs, rms_norm_eps):
+    """One launch, zeros included; from a plan's second call on straight to the compiled kernel, past Triton's dispatch.
+
+    Nothing of the caller's is kept: a call hands its own pointers over, and a compiled kernel depends on the plan alone.
+    """
+    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
+    zero_pages = plan.page_shape[0] if plan.num_outputs <= ZERO_PAGES_UP_TO else 0
+    make = torch.empty if zero_pages else torch.zeros
+    result = make(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
+    stream = triton.runtime.driver.active.get_current_stream(state_cache.device.index) if state_cache.is_cuda else None
+    arrivals, compressed = workspace(state_cache.device, stream, plan.num_outputs)
+    tensors = (
+        boundaries, token_to_req, positions, block_table, state_cache, weight, cos_sin_cache, slots, result, arrivals, compressed,
+    )  # fmt: skip
+    pointers = [tensor.data_ptr() for tensor in tensors]
+    numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, rms_norm_eps)
+    aligned = plan.strides[1] % 4 == plan.strides[2] % 4 == pointers[4] % 16 == 0
+    launch = plan.launches.get(aligned)
+    if launch:
+        launch(*pointers, *numbers, stream=stream)
+    else:
+        plan.launches[aligned] = compile_and_launch(plan, aligned, tensors, numbers, zero_pages)
+    return result
+
+
+def compile_and_launch(plan, aligned, tensors, numbers, zero_pages):
+    """The ordinary launch -> launch(*pointers, *numbers, stream=) of the same compiled kernel, or None where Triton has no such."""
+    tile, kernel = plan.tile, plan.route.kernel
+    constants = dict(
+        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
+        LANES=plan.mean_lanes, ALIGNED=aligned, NUM_WARPS=tile.num_warps,
+    )  # fmt: skip
+    options = {} if tile.registers is None else {"maxnreg": tile.registers}
+    grid = (zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
+    compiled = kernel[grid](*tensors, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
+    if not hasattr(compiled, "src"):  # the interpreter returns nothing
+        return None
+    takes_constants = len(compiled.src.signature) == len(kernel.arg_names)  # Triton 3.3 and later pass them along
+    return partial(compiled_launch, compiled[grid], tuple(constants.values()) if takes_constants else ())
+
+
+def compiled_launch(runner, constants, *arguments, stream):
+    runner(*arguments, *constants, stream=stream)
+
+
+# Scratch of launch_exact, by device and stream: int32 arrivals[num_outputs], all 0 between launches (whoever arrives last resets
+# its own), and float32 compressed[num_outputs, 512]. Launches on one stream follow each other; two streams share nothing.
+WORKSPACES = {}
+# Arrivals for captured calls, by device: [zeros, how many are given away]. A graph keeps its part for good, so that no other
+# launch ever shares it; it is as private to the graph as the result that the graph writes.
+GRAPH_ARRIVALS = {}
+GRAPH_LOCK = Lock()
+GRAPH_ARRIVALS_SIZE = 1 << 20  # outputs of all captured calls of a process, 4 MiB; further ones get a fill in the graph
+
+
+def workspace(device, stream, num_outputs):
+    """-> (arrivals, compressed) that no launch in flight on another stream uses."""
+    capturing = stream is not None and torch.cuda.is_current_stream_capturing()
+    kept = None if capturing else WORKSPACES.get((device.index, stream))
+    if kept is None or kept[0].shape[0] < num_outputs:
+        kept = graph_arrivals(device, num_outputs) if capturing else torch.zeros(num_outputs, dtype=torch.int32, device=device)
+        kept = kept, torch.empty((num_outputs, 512), dtype=torch.float32, device=device)
+        if stream is not None and not capturing:
+            WORKSPACES[device.index, stream] = kept
+            if device.index not in GRAPH_ARRIVALS:
+                GRAPH_ARRIVALS[device.index] = [torch.zeros(GRAPH_ARRIVALS_SIZE, dtype=torch.int32, device=device), 0]
+                torch.cuda.synchronize(device)  # once a device: a graph may replay on any stream
+    return kept
+
+
+def graph_arrivals(device, num_outputs):
+    with GRAPH_LOCK:
+        zeros, given = GRAPH_ARRIVALS.get(device.index, (None, GRAPH_ARRIVALS_SIZE))
+        if given + num_outputs > GRAPH_ARRIVALS_SIZE:
+            return torch.zeros(num_outputs, dtype=torch.int32, device=device)
+        GRAPH_ARRIVALS[device.index][1] += num_outputs
+        return zeros[given : given + num_outputs]
+
+
 # --- routes: a platform's difference is a row's difference ---------------------------------------------------------------
 
-PORTABLE = Route(launch_two_stage, tiles=((MANY, Tile(dims=64, rows=128, num_warps=4, num_stages=2)),), eviction="")
+PORTABLE = Route(launch_two_stage, tiles=((ANY, MANY, Tile(dims=64, rows=128, num_warps=4, num_stages=2)),))
 
-ROUTES = {
-    # Measured on an H200 (notes/2026-11-30-tiles.md): few outputs fill the chip with narrow tiles, many stream best with flat ones.
-    "nvidia": Route(
-        launch_fused,
+# An order of addition of its own, launched the ordinary way: what exactness is measured against (notes/2026-11-30-tiles.md).
+NVIDIA_FAST = Route(
+    launch_fused,
+    tiles=(
+        (ANY, 32, Tile(dims=32, rows=128, num_warps=4)),
+        (ANY, 64, Tile(dims=32, rows=64, num_warps=2)),
+        (ANY, MANY, Tile(dims=64, rows=32, num_warps=2)),
+    ),
+    eviction="evict_first",
+)
+# Every byte the reference's, in plain Triton. Interpreted, an operation costs the same whatever its size: fewer, larger ones.
+PLAIN_TILE = Tile(dims=256, rows=128, num_warps=1) if INTERPRETED.value else Tile(dims=128, rows=16, num_warps=1)
+NVIDIA_PLAIN = Route(launch_exact, tiles=((ANY, MANY, PLAIN_TILE),), kernel=exact_kernel)
+# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles.
+NVIDIA_GLUON = (
+    Route(
+        launch_exact,
         tiles=(
-            (32, Tile(dims=32, rows=128, num_warps=4, num_stages=1)),
-            (64, Tile(dims=32, rows=64, num_warps=2, num_stages=1)),
-            (MANY, Tile(dims=64, rows=32, num_warps=2, num_stages=1)),
+            (128, MANY, Tile(dims=32, rows=128, num_warps=2, registers=96)),
+            (256, MANY, Tile(dims=32, rows=256, num_warps=4)),
+            (512, MANY, Tile(dims=32, rows=512, num_warps=4, registers=168)),
         ),
         eviction="evict_first",
-    ),
+        kernel=exact_gluon_kernel,
+    )
+    if HAS_GLUON
+    else NVIDIA_PLAIN
+)
+
+ROUTES = {
+    "nvidia": NVIDIA_GLUON,  # NVIDIA_PLAIN here uploads a file whose NVIDIA route is plain Triton
+    "nvidia-plain": NVIDIA_PLAIN,
+    "nvidia-fast": NVIDIA_FAST,
     "metax": PORTABLE,
     "hygon": PORTABLE,
     "thead": PORTABLE,

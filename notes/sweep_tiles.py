@@ -1,4 +1,4 @@
-"""Device time of every tile of solution.py's nvidia route: python notes/sweep_tiles.py [CASE ...], all official cases by default.
+"""Device time of every tile of solution.py's nvidia-fast route: python notes/sweep_tiles.py [CASE ...]; all if none.
 
 Graph replay over inputs rotated past the L2, as mode `device` of the harness; median of 10 replays. Times only: whether the
 bytes are right is what `python -m harness check` shows. Needs an accelerator with graphs; about a second a tile and case.
@@ -24,13 +24,13 @@ def sweep(case, chip, floor_us):
     found = []
     for dims, rows, warps in itertools.product(DIMS, ROWS, WARPS):
         if PER_THREAD[0] <= dims * rows / (32 * warps) <= PER_THREAD[1]:
-            found.append((device_us(chip, sets, solution.Tile(dims, rows, warps, num_stages=1)), (dims, rows, warps)))
+            found.append((device_us(chip, sets, solution.Tile(dims, rows, warps)), (dims, rows, warps)))
     told = ", ".join(f"{us:.1f} {tile}" for us, tile in sorted(found))
     print(f"{case.name}: floor {floor_us:.1f} us; us (dims, rows, warps), best first: {told}", flush=True)
 
 
 def device_us(chip, sets, tile):
-    solution.ROUTES["nvidia"] = dataclasses.replace(solution.ROUTES["nvidia"], tiles=((solution.MANY, tile),))
+    solution.ROUTES["nvidia-fast"] = dataclasses.replace(solution.NVIDIA_FAST, tiles=((solution.ANY, solution.MANY, tile),))
     solution.make_plan.cache_clear()
     solution.c128_256_512_compress(**sets[0].arguments)  # compiles
     replay, _ = chip.capture(lambda: [solution.c128_256_512_compress(**one.arguments) for one in sets])
@@ -42,6 +42,6 @@ if __name__ == "__main__":
     chip = chips.Chip(chips.choose_device())
     bandwidth = chip.copy_bandwidth()
     print(f"{chip.environment()}; copy {bandwidth / 1e12:.2f} TB/s", flush=True)
-    solution.detect_platform = lambda device: ("nvidia", "forced by the sweep")
+    solution.detect_platform = lambda device: ("nvidia-fast", "forced by the sweep")
     for case in cases.select_cases(cases.load_cases(), sys.argv[1:]):
         sweep(case, chip, case.total_tokens * 4096 / bandwidth * 1e6)

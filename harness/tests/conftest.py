@@ -30,9 +30,9 @@ def cuda():
     return DEVICE
 
 
-@pytest.fixture(params=["portable", "nvidia"])
+@pytest.fixture(params=["portable", "nvidia", "nvidia-fast"] + ["nvidia-plain"] * (DEVICE.type != "cpu"))
 def route(request, monkeypatch):
-    """Each of the two routes in turn, forced as the harness forces it."""
+    """Each route in turn, forced as the harness forces it. Interpreted, `nvidia` is its plain Triton kernel."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (request.param, "forced by a test"))
     solution.make_plan.cache_clear()
     yield request.param

@@ -126,9 +126,9 @@ def test_floor_div_is_pytorchs(device, dtype, divisor):
 def test_every_tile_divides_its_windows(compress_ratio):
     for route in solution.ROUTES.values():
         for num_outputs in (1, 16, 32, 33, 64, 65, 1024, 10**6):
-            assert compress_ratio % route.tile(num_outputs).rows == 0
+            assert compress_ratio % route.tile(compress_ratio, num_outputs).rows == 0
 
 
 def test_a_tile_that_cannot_work_is_refused():
     with pytest.raises(ValueError, match="rows=48"):
-        solution.Tile(dims=64, rows=48, num_warps=4, num_stages=1)
+        solution.Tile(dims=64, rows=48, num_warps=4)

@@ -238,21 +238,26 @@ def _is_kernel(node):
     return any(".jit" in ast.unparse(decorator) or ast.unparse(decorator) == "jit" for decorator in node.decorator_list)
 
 
+def _run_at_import(node):
+    """What lies below a node, without the bodies of functions and classes and without imports."""
+    for child in ast.iter_child_nodes(node):
+        if not isinstance(child, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Lambda, ast.Import, ast.ImportFrom)):
+            yield child
+            yield from _run_at_import(child)
+
+
 def _work_at_import(tree):
     """Calls and launches that run when the file is imported, other than those that define things; and open()."""
     found = []
-    for node in tree.body:
-        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.ClassDef, ast.Import, ast.ImportFrom)):
-            continue
-        for call in ast.walk(node):
-            if isinstance(call, (ast.For, ast.While)):
-                found.append(_at(call, "a loop at import", LOADING, "warning"))
-            elif isinstance(call, ast.Call):
-                text = ast.unparse(call.func)
-                if any(launch is call for launch in _launches(call)):
-                    found.append(_at(call, f"launches {text} at import", LOADING))
-                elif text.startswith("torch.") and "device" not in text and text.rpartition(".")[2] not in CALLS_AT_IMPORT:
-                    found.append(_at(call, f"{text}(...) at import", LOADING, "warning"))
+    for node in _run_at_import(tree):
+        if isinstance(node, (ast.For, ast.While)):
+            found.append(_at(node, "a loop at import", LOADING, "warning"))
+        elif isinstance(node, ast.Call):
+            text = ast.unparse(node.func)
+            if any(launch is node for launch in _launches(node)):
+                found.append(_at(node, f"launches {text} at import", LOADING))
+            elif text.startswith("torch.") and "device" not in text and text.rpartition(".")[2] not in CALLS_AT_IMPORT:
+                found.append(_at(node, f"{text}(...) at import", LOADING, "warning"))
     for call in ast.walk(tree):
         if isinstance(call, ast.Call) and ast.unparse(call.func) in ("open", "exec", "eval", "__import__"):
             found.append(_at(call, f"{ast.unparse(call.func)}(...)", ONE_FILE, "warning"))

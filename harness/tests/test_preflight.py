@@ -67,6 +67,7 @@ def with_lines(before="", body="pass"):
         (with_lines(body="x = kv_cache @ kv_cache"), (3, 9), "forbidden", "a matrix product"),
         (with_lines(body="return kv_cache.sum()"), (3, 12), "warning", ".sum on the call path"),
         (with_lines("import torch\nx = torch.ones(1 << 30)"), (2, 5), "warning", "torch.ones(...) at import"),
+        (with_lines("for i in range(9):\n    pass"), (1, 1), "warning", "a loop at import"),
         (with_lines("kernel[(1,)](0)"), (1, 1), "forbidden", "launches kernel[1,] at import"),
         (with_lines(body="f = open('cases')"), (3, 9), "warning", "open(...)"),
     ],
@@ -75,6 +76,10 @@ def test_what_deserves_a_look_is_named_with_its_rule(source, place, level, said)
     (found,) = findings(source.encode())
     assert (found.line, found.column, found.level) == (*place, level) and said in found.message and found.rule, found
     assert refusals(source.encode()) == []
+
+
+def test_functions_defined_under_a_condition_are_no_work_at_import():
+    assert findings(with_lines("if True:\n    def f(x):\n        for i in x:\n            kernel[(1,)](i)").encode()) == []
 
 
 def test_a_launch_inside_try_is_found_through_the_functions_between():

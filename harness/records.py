@@ -47,6 +47,8 @@ class ScoreRecord:
     def __post_init__(self):
         if self.timings_us and (self.verdict is None or self.verdict["differing"] != self.verdict["ties"]):
             raise ValueError(f"record of {self.submission}, case {self.case['name']}: timings without a clean check")
+        if not all(packed.split() for sides in self.timings_us.values() for packed in sides.values()):
+            raise ValueError(f"record of {self.submission}, case {self.case['name']}: a mode without samples")
 
     def times(self, mode):
         """Samples of a mode, or None where it was not timed."""
@@ -97,8 +99,8 @@ def from_result(result, about):
 
 
 def pack(samples):
-    """Microseconds -> text, to a hundredth."""
-    return " ".join(f"{t:.2f}" for t in samples)
+    """Microseconds -> text, to a hundredth and at least one: a clock that stood still is impossible, and divides nothing."""
+    return " ".join(f"{max(t, 0.01):.2f}" for t in samples)
 
 
 def sha256(path):

@@ -97,6 +97,7 @@ def test_without_graphs_mode_device_is_left_out_and_says_why(musa):
 @pytest.mark.parametrize("kind", ["npu", "musa", "maca"])
 def test_each_device_type_is_found_by_what_torch_offers(monkeypatch, kind):
     monkeypatch.setattr(torch, kind, backend(), raising=False)
+    monkeypatch.setattr(chips, "ACCELERATORS", (kind,))  # as on a machine that has no other
     monkeypatch.setattr(chips.torch, "device", lambda *arguments: SimpleNamespace(type=str(arguments[0]).partition(":")[0],
                         index=int(str(arguments[0]).partition(":")[2] or 0) if len(arguments) == 1 else arguments[1]))  # fmt: skip
     assert (chips.choose_device().type, chips.choose_device(f"{kind}:1").index) == (kind, 1)

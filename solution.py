@@ -264,24 +264,6 @@ def finalize_output(
     Called by each of the output's TILES programs after its stores to compressed[n]: the last to arrive does it, and resets
     arrivals[n] to 0. dim[8, 64]: 0 .. 511, group[8], pair[32], lane[LANES]: each 0, 1, 2, ...
     """
-    boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
-    token = inside(boundary, num_tokens)
-    slot = tl.load(kv_slot_mapping + token).to(tl.int64)
-    window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
-    page = floor_div(slot, PAGE_SLOTS)
-    slot = slot - page * PAGE_SLOTS
-    page = from_end(page, kv_blocks)
-    writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
-    payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
-    scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
-    even_dim = INT8_DIM + 2 * pair
-    angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
-    cos = tl.load(angle)
-    sin = tl.load(angle + ROPE_PAIRS)
-    weight = load_bf16(rms_norm_weight + dim)
-    even_weight = load_bf16(rms_norm_weight + even_dim)
-    odd_weight = load_bf16(rms_norm_weight + even_dim + 1)
-
     is_last = n >= 0
     if TILES > 1:
         tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
@@ -290,11 +272,29 @@ def finalize_output(
         if TILES > 1:
             tl.store(arrivals + n, 0)
         x = compressed + n * HEAD_DIM
+        even_dim = INT8_DIM + 2 * pair
         raw = tl.load(x + dim)
         even = tl.load(x + even_dim)
         odd = tl.load(x + even_dim + 1)
-        rrms = rrms_of(x, lane, LANES, rms_norm_eps)
+        weight = load_bf16(rms_norm_weight + dim)
+        even_weight = load_bf16(rms_norm_weight + even_dim)
+        odd_weight = load_bf16(rms_norm_weight + even_dim + 1)
 
+        boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        token = inside(boundary, num_tokens)
+        slot = tl.load(kv_slot_mapping + token).to(tl.int64)
+        window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+        angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
+        cos = tl.load(angle)
+        sin = tl.load(angle + ROPE_PAIRS)
+        page = floor_div(slot, PAGE_SLOTS)
+        slot = slot - page * PAGE_SLOTS
+        page = from_end(page, kv_blocks)
+        writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
+        payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
+        scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
+
+        rrms = rrms_of(x, lane, LANES, rms_norm_eps)
         z_bits = bf16_bits(raw * rrms * weight)
         exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
         int8 = quantise(z_bits, exponent[:, None])
@@ -311,6 +311,7 @@ def finalize_output(
 @triton.jit
 def zero_page(
     page, slot, byte, boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+    ALIGNED_PAGES: tl.constexpr,
 ):  # fmt: skip
     """Zero what no output writes of one page: no byte has two writers, so it needs no order. slot[64], byte[64]: 0, 1, 2, ..."""
     written = slot < 0
@@ -325,9 +326,13 @@ def zero_page(
         written = written | (tl.max(here.to(tl.int32), axis=1) > 0)
     start = kv_cache + page * page_stride
     zero = (slot[:, None] + byte[None, :] < 0).to(tl.uint8)
-    for first in tl.static_range(0, PAYLOAD_BYTES, 64):
-        tl.store(start + (slot * PAYLOAD_BYTES + first)[:, None] + byte[None, :], zero, mask=~written[:, None])
+    payload = start + (slot * PAYLOAD_BYTES)[:, None] + byte[None, :]
     scales = start + SCALES_AT + (slot * SCALE_BYTES)[:, None] + byte[None, :]
+    if ALIGNED_PAGES:  # stores of 16 and 8 bytes
+        payload = tl.multiple_of(tl.max_contiguous(payload, [1, 16]), [1, 16])
+        scales = tl.multiple_of(tl.max_contiguous(scales, [1, 8]), [1, 8])
+    for first in tl.static_range(0, PAYLOAD_BYTES, 64):
+        tl.store(payload + first, zero, mask=~written[:, None])
     tl.store(scales, zero, mask=~written[:, None] & (byte < SCALE_BYTES)[None, :])
     for first in range(PAGE_END, page_stride, 4096):
         rest = first + (slot * 64)[:, None] + byte[None, :]
@@ -500,7 +505,7 @@ def exact_kernel(
     num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
     C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
-    LANES: tl.constexpr, ALIGNED: tl.constexpr, NUM_WARPS: tl.constexpr, TURNS: tl.constexpr, PREFETCH: tl.constexpr,
+    LANES: tl.constexpr, ALIGNED: tl.constexpr, ALIGNED_PAGES: tl.constexpr, NUM_WARPS: tl.constexpr, TURNS: tl.constexpr, PREFETCH: tl.constexpr,
 ):  # fmt: skip
     """Plain Triton, three passes over the scores. NUM_WARPS = 1 and DIMS = 128 keep the rows of a tile within a thread."""
     TILES: tl.constexpr = HEAD_DIM // DIMS
@@ -508,7 +513,7 @@ def exact_kernel(
     if page < zero_pages:
         zero_page(
             page.to(tl.int64), tl.arange(0, 64), tl.arange(0, 64), boundary_token_indices, kv_slot_mapping, kv_cache,
-            num_outputs, num_tokens, kv_blocks, page_stride,
+            num_outputs, num_tokens, kv_blocks, page_stride, ALIGNED_PAGES,
         )  # fmt: skip
     else:
         n = ((page - zero_pages) // TILES).to(tl.int64)
@@ -559,7 +564,7 @@ if HAS_GLUON:
         num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
         table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
         C: gl.constexpr, BLOCK_SIZE: gl.constexpr, ROWS: gl.constexpr, DIMS: gl.constexpr, EVICTION: gl.constexpr,
-        LANES: gl.constexpr, ALIGNED: gl.constexpr, NUM_WARPS: gl.constexpr, TURNS: gl.constexpr, PREFETCH: gl.constexpr,
+        LANES: gl.constexpr, ALIGNED: gl.constexpr, ALIGNED_PAGES: gl.constexpr, NUM_WARPS: gl.constexpr, TURNS: gl.constexpr, PREFETCH: gl.constexpr,
     ):  # fmt: skip
         """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
 
@@ -582,7 +587,7 @@ if HAS_GLUON:
         if page < zero_pages:
             zero_page(
                 page.to(gl.int64), gl.arange(0, 64, gl.SliceLayout(1, page_bytes)), gl.arange(0, 64, gl.SliceLayout(0, page_bytes)),
-                boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+                boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride, ALIGNED_PAGES,
             )  # fmt: skip
         else:
             n = ((page - zero_pages) // PROGRAMS).to(gl.int64)
@@ -813,7 +818,7 @@ def compile_and_launch(plan, aligned, arguments):
     numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, plan.rms_norm_eps)
     constants = dict(
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
-        LANES=plan.mean_lanes, ALIGNED=aligned, NUM_WARPS=tile.num_warps, TURNS=tile.turns, PREFETCH=tile.prefetch,
+        LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps, TURNS=tile.turns, PREFETCH=tile.prefetch,
     )  # fmt: skip
     options = {} if tile.registers is None else {"maxnreg": tile.registers}
     grid = (zero_pages + plan.num_outputs * (512 // (tile.dims * tile.turns)), 1, 1)

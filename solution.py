@@ -32,7 +32,8 @@ platform | entry
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
-from functools import cache, lru_cache, partial
+from functools import cache, lru_cache
+from operator import attrgetter, methodcaller
 from threading import Lock
 
 import torch
@@ -82,6 +83,8 @@ class Tile:
     num_warps: int
     num_stages: int = 1
     registers: int | None = None  # a thread's, at most
+    turns: int = 1  # such tiles of one output, one after another
+    prefetch: bool = False  # the next loads into the L2, while this tile computes
 
     def __post_init__(self):
         if 512 % self.dims or 512 % self.rows:
@@ -113,7 +116,10 @@ class Plan:
     compress_ratio: int
     sizes: tuple  # num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks
     strides: tuple  # table, block, row, cos_sin, page; in elements
+    rms_norm_eps: float
     unit_strides: bool  # every last dimension is contiguous, as the kernels need it
+    contiguous_pages: bool  # kv_cache is laid out as the result
+    only_device: bool  # there is no other one to leave for the launch
     launches: dict = field(default_factory=dict, compare=False, repr=False)  # of launch_exact: kernels already compiled
 
     @property
@@ -249,48 +255,63 @@ def rrms_of(x, lane, LANES: tl.constexpr, rms_norm_eps):
 
 @triton.jit
 def finalize_output(
-    n, dim, group, pair, lane, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
-    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+    n, TILES: tl.constexpr, dim, group, pair, lane, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight,
+    cos_sin_cache, kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
     C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """compressed[n, :512] float32 -> RMSNorm, int8 groups, rotary pairs -> the 584 bytes of output n's slot.
 
-    dim[8, 64]: 0 .. 511, group[8], pair[32], lane[LANES]: each 0, 1, 2, ...
+    Called by each of the output's TILES programs after its stores to compressed[n]: the last to arrive does it, and resets
+    arrivals[n] to 0. dim[8, 64]: 0 .. 511, group[8], pair[32], lane[LANES]: each 0, 1, 2, ...
     """
-    x = compressed + n * HEAD_DIM
-    rrms = rrms_of(x, lane, LANES, rms_norm_eps)
+    is_last = n >= 0
+    if TILES > 1:
+        tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
+        is_last = tl.atomic_add(arrivals + n, 1, sem="acq_rel") == TILES - 1
+    if is_last:
+        if TILES > 1:
+            tl.store(arrivals + n, 0)
+        x = compressed + n * HEAD_DIM
+        even_dim = INT8_DIM + 2 * pair
+        raw = tl.load(x + dim)
+        even = tl.load(x + even_dim)
+        odd = tl.load(x + even_dim + 1)
+        weight = load_bf16(rms_norm_weight + dim)
+        even_weight = load_bf16(rms_norm_weight + even_dim)
+        odd_weight = load_bf16(rms_norm_weight + even_dim + 1)
 
-    boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
-    token = inside(boundary, num_tokens)
-    slot = tl.load(kv_slot_mapping + token).to(tl.int64)
-    page = floor_div(slot, PAGE_SLOTS)
-    slot = slot - page * PAGE_SLOTS
-    page = from_end(page, kv_blocks)
-    writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
-    payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
-    scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
+        boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        token = inside(boundary, num_tokens)
+        slot = tl.load(kv_slot_mapping + token).to(tl.int64)
+        window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+        angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
+        cos = tl.load(angle)
+        sin = tl.load(angle + ROPE_PAIRS)
+        page = floor_div(slot, PAGE_SLOTS)
+        slot = slot - page * PAGE_SLOTS
+        page = from_end(page, kv_blocks)
+        writes = (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks)
+        payload = kv_cache + page * page_stride + slot * PAYLOAD_BYTES
+        scales = kv_cache + page * page_stride + SCALES_AT + slot * SCALE_BYTES
 
-    z_bits = bf16_bits(tl.load(x + dim) * rrms * load_bf16(rms_norm_weight + dim))
-    exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
-    int8 = quantise(z_bits, exponent[:, None])
-    is_int8 = group < INT8_GROUPS
-    tl.store(payload + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None] & writes)
-    tl.store(scales + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8), mask=(group < GROUPS) & writes)
+        rrms = rrms_of(x, lane, LANES, rms_norm_eps)
+        z_bits = bf16_bits(raw * rrms * weight)
+        exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
+        int8 = quantise(z_bits, exponent[:, None])
+        is_int8 = group < INT8_GROUPS
+        tl.store(payload + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None] & writes)
+        tl.store(scales + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8), mask=(group < GROUPS) & writes)
 
-    even_dim = INT8_DIM + 2 * pair
-    even = tl.load(x + even_dim) * rrms * load_bf16(rms_norm_weight + even_dim)
-    odd = tl.load(x + even_dim + 1) * rrms * load_bf16(rms_norm_weight + even_dim + 1)
-    window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
-    angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
-    cos = tl.load(angle)
-    sin = tl.load(angle + ROPE_PAIRS)
-    store_bf16(payload + INT8_DIM + 4 * pair, bf16_bits(even * cos - odd * sin), (pair < ROPE_PAIRS) & writes)
-    store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), (pair < ROPE_PAIRS) & writes)
+        even = even * rrms * even_weight
+        odd = odd * rrms * odd_weight
+        store_bf16(payload + INT8_DIM + 4 * pair, bf16_bits(even * cos - odd * sin), (pair < ROPE_PAIRS) & writes)
+        store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), (pair < ROPE_PAIRS) & writes)
 
 
 @triton.jit
 def zero_page(
     page, slot, byte, boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+    ALIGNED_PAGES: tl.constexpr,
 ):  # fmt: skip
     """Zero what no output writes of one page: no byte has two writers, so it needs no order. slot[64], byte[64]: 0, 1, 2, ..."""
     written = slot < 0
@@ -305,29 +326,17 @@ def zero_page(
         written = written | (tl.max(here.to(tl.int32), axis=1) > 0)
     start = kv_cache + page * page_stride
     zero = (slot[:, None] + byte[None, :] < 0).to(tl.uint8)
-    for first in tl.static_range(0, PAYLOAD_BYTES, 64):
-        tl.store(start + (slot * PAYLOAD_BYTES + first)[:, None] + byte[None, :], zero, mask=~written[:, None])
+    payload = start + (slot * PAYLOAD_BYTES)[:, None] + byte[None, :]
     scales = start + SCALES_AT + (slot * SCALE_BYTES)[:, None] + byte[None, :]
+    if ALIGNED_PAGES:  # stores of 16 and 8 bytes
+        payload = tl.multiple_of(tl.max_contiguous(payload, [1, 16]), [1, 16])
+        scales = tl.multiple_of(tl.max_contiguous(scales, [1, 8]), [1, 8])
+    for first in tl.static_range(0, PAYLOAD_BYTES, 64):
+        tl.store(payload + first, zero, mask=~written[:, None])
     tl.store(scales, zero, mask=~written[:, None] & (byte < SCALE_BYTES)[None, :])
     for first in range(PAGE_END, page_stride, 4096):
         rest = first + (slot * 64)[:, None] + byte[None, :]
         tl.store(start + rest, zero, mask=rest < page_stride)
-
-
-@triton.jit
-def arrive(
-    n, tiles, dim, group, pair, lane, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
-    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
-    C: tl.constexpr, LANES: tl.constexpr,
-):  # fmt: skip
-    """After the stores to compressed[n]: the last of the output's `tiles` programs finalizes it, and resets arrivals[n] to 0."""
-    tl.debug_barrier()  # the stores of all the program's threads, before the release by one of them
-    if tl.atomic_add(arrivals + n, 1, sem="acq_rel") == tiles - 1:
-        tl.store(arrivals + n, 0)
-        finalize_output(
-            n, dim, group, pair, lane, compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
-            kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
-        )  # fmt: skip
 
 
 @triton.jit
@@ -412,11 +421,11 @@ def finalize_kernel(
     compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
     num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
-    """One program: one output, from compressed[num_outputs, 512] float32 to its slot."""
+    """One program: one output, from compressed[num_outputs, 512] float32 to its slot. Nobody else arrives."""
     group = tl.arange(0, GROUPS)
     finalize_output(
-        tl.program_id(0).to(tl.int64), group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group,
-        tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES), compressed, boundary_token_indices, positions, rms_norm_weight,
+        tl.program_id(0).to(tl.int64), 1, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group,
+        tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES), compressed, None, boundary_token_indices, positions, rms_norm_weight,
         cos_sin_cache, kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
         C, LANES,
     )  # fmt: skip
@@ -438,7 +447,7 @@ def fused_kernel(
         C, BLOCK_SIZE, ROWS, DIMS, EVICTION,
     )  # fmt: skip
     group = tl.arange(0, GROUPS)
-    arrive(
+    finalize_output(
         (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64), HEAD_DIM // DIMS,
         group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES),
         compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
@@ -496,7 +505,7 @@ def exact_kernel(
     num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
     C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
-    LANES: tl.constexpr, ALIGNED: tl.constexpr, NUM_WARPS: tl.constexpr,
+    LANES: tl.constexpr, ALIGNED: tl.constexpr, ALIGNED_PAGES: tl.constexpr, NUM_WARPS: tl.constexpr, TURNS: tl.constexpr, PREFETCH: tl.constexpr,
 ):  # fmt: skip
     """Plain Triton, three passes over the scores. NUM_WARPS = 1 and DIMS = 128 keep the rows of a tile within a thread."""
     TILES: tl.constexpr = HEAD_DIM // DIMS
@@ -504,7 +513,7 @@ def exact_kernel(
     if page < zero_pages:
         zero_page(
             page.to(tl.int64), tl.arange(0, 64), tl.arange(0, 64), boundary_token_indices, kv_slot_mapping, kv_cache,
-            num_outputs, num_tokens, kv_blocks, page_stride,
+            num_outputs, num_tokens, kv_blocks, page_stride, ALIGNED_PAGES,
         )  # fmt: skip
     else:
         n = ((page - zero_pages) // TILES).to(tl.int64)
@@ -532,7 +541,7 @@ def exact_kernel(
         )  # fmt: skip
         tl.store(compressed + n * HEAD_DIM + dims, sum_16(accumulator, DIMS))
         group = tl.arange(0, GROUPS)
-        arrive(
+        finalize_output(
             n, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS),
             tl.arange(0, LANES), compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
             kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
@@ -543,6 +552,11 @@ NEEDED_OF_GLUON = ("static_range", "allocate_shared_memory", "convert_layout", "
 HAS_GLUON = not INTERPRETED.value and all(hasattr(gl, name) for name in NEEDED_OF_GLUON)  # the interpreter knows none of it
 if HAS_GLUON:
 
+    @gluon.jit
+    def prefetch(pointer):
+        """Ask for the line of each pointer to be brought into the L2."""
+        gl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointer], gl.int32, is_pure=False, pack=1)
+
     @gluon.jit(do_not_specialize=EXACT_RUNTIME)
     def exact_gluon_kernel(
         boundary_token_indices, token_to_req, positions, block_table, state_cache, rms_norm_weight, cos_sin_cache,
@@ -550,14 +564,14 @@ if HAS_GLUON:
         num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
         table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
         C: gl.constexpr, BLOCK_SIZE: gl.constexpr, ROWS: gl.constexpr, DIMS: gl.constexpr, EVICTION: gl.constexpr,
-        LANES: gl.constexpr, ALIGNED: gl.constexpr, NUM_WARPS: gl.constexpr,
+        LANES: gl.constexpr, ALIGNED: gl.constexpr, ALIGNED_PAGES: gl.constexpr, NUM_WARPS: gl.constexpr, TURNS: gl.constexpr, PREFETCH: gl.constexpr,
     ):  # fmt: skip
         """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
 
         spread: 4 dims a thread, at most 16 rows over the threads: row t stays with the thread of accumulator t % 16.
         column: a dim a thread, all rows in it: there the exponentials are summed, while the values are on their way.
         """
-        TILES: gl.constexpr = HEAD_DIM // DIMS
+        PROGRAMS: gl.constexpr = HEAD_DIM // (DIMS * TURNS)  # of an output
         CHAIN: gl.constexpr = 32  # exponentials that a thread holds at a time while it adds
         spread: gl.constexpr = gl.BlockedLayout([1, 4], [128 // DIMS, DIMS // 4], [NUM_WARPS, 1], [1, 0])
         by_row: gl.constexpr = gl.BlockedLayout([1], [32], [NUM_WARPS], [0])
@@ -573,12 +587,11 @@ if HAS_GLUON:
         if page < zero_pages:
             zero_page(
                 page.to(gl.int64), gl.arange(0, 64, gl.SliceLayout(1, page_bytes)), gl.arange(0, 64, gl.SliceLayout(0, page_bytes)),
-                boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+                boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride, ALIGNED_PAGES,
             )  # fmt: skip
         else:
-            n = ((page - zero_pages) // TILES).to(gl.int64)
-            first_dim = (page - zero_pages) % TILES * DIMS
-            dims = first_dim + gl.arange(0, DIMS, of_dim)
+            n = ((page - zero_pages) // PROGRAMS).to(gl.int64)
+            first_dim = (page - zero_pages) % PROGRAMS * (DIMS * TURNS)
             table, first_block, first_row = find_window(
                 n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
             )  # fmt: skip
@@ -596,38 +609,43 @@ if HAS_GLUON:
                 )  # fmt: skip
             )
 
-            offset = offsets.load(gl.SliceLayout(1, spread))
-            state = state_pointers(state_cache, offset, dims, ALIGNED)
-            score = gl.load(state + HEAD_DIM, eviction_policy=EVICTION)
-            top = gl.max(score, axis=0)
-            has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
             exponentials = gl.allocate_shared_memory(gl.float32, [C, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
-            exponentials.store(exp(score - top[None, :]))
+            for turn in range(TURNS):
+                dims = first_dim + gl.arange(0, DIMS, of_dim)
+                offset = offsets.load(gl.SliceLayout(1, spread))
+                score = gl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM, eviction_policy=EVICTION)
+                if PREFETCH:
+                    prefetch(state_cache + first_dim + offsets.load(by_row))
+                top = gl.max(score, axis=0)
+                has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
+                exponentials.store(exp(score - top[None, :]))
 
-            offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
-            value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
-            total = gl.zeros([DIMS], gl.float32, of_column)
-            is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
-            for t in gl.static_range(0, C, CHAIN):
-                total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
-            reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
-            total = gl.convert_layout(total, of_dim)
-            if has_tiny:  # rare: a row whose weight nearly vanishes
-                accumulator = accumulate(
-                    gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
-                    top, total, table, first_block, state_cache,
-                    blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
-                )  # fmt: skip
-                accumulator = gl.convert_layout(accumulator, column_16)
-            else:
+                offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
+                value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
+                if PREFETCH and turn + 1 < TURNS:
+                    prefetch(state_cache + HEAD_DIM + first_dim + DIMS + offsets.load(by_row))
+                total = gl.zeros([DIMS], gl.float32, of_column)
+                is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
+                for t in gl.static_range(0, C, CHAIN):
+                    total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
+                reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
+                total = gl.convert_layout(total, of_dim)
                 product = divide(exponentials.load(spread), total, reciprocal) * value
                 accumulator = gl.convert_layout(gl.sum(gl.reshape(product, [C // 16, 16, DIMS]), axis=0), column_16)
-            x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
-            gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
+                if has_tiny:  # rare, and slow: once more, with a division that no weight is too small for
+                    accumulator = accumulate(
+                        gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
+                        top, total, table, first_block, state_cache,
+                        blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
+                    )  # fmt: skip
+                    accumulator = gl.convert_layout(accumulator, column_16)
+                x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
+                gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
+                first_dim += DIMS
 
             group = gl.arange(0, GROUPS, gl.SliceLayout(1, slot_dims))
-            arrive(
-                n, TILES, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
+            finalize_output(
+                n, PROGRAMS, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
                 gl.arange(0, ROPE_PAIRS, by_row), gl.arange(0, LANES, by_row), compressed, arrivals,
                 boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
                 num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
@@ -652,11 +670,18 @@ ARGUMENTS = (
 )
 
 
-def kind(argument):
-    """All that a plan needs to know of a tensor."""
-    if isinstance(argument, torch.Tensor):
-        return argument.dtype, argument.device, argument.shape, argument.stride()
-    return type(argument)
+KIND = attrgetter("dtype", "device", "shape")
+STRIDE = methodcaller("stride")
+DATA_PTR = torch.Tensor.data_ptr
+
+
+def kinds_of(tensors):
+    """All that a plan needs to know of the nine tensors: a call spends a tenth of its time here."""
+    try:
+        return (*map(KIND, tensors), *map(STRIDE, tensors))
+    except AttributeError:
+        name, given = next((a[0], type(t).__name__) for a, t in zip(ARGUMENTS, tensors) if not isinstance(t, torch.Tensor))
+        raise TypeError(f"{name}: {given} given; a torch.Tensor is needed") from None
 
 
 def check_kinds(kinds, block_size, compress_ratio):
@@ -666,14 +691,12 @@ def check_kinds(kinds, block_size, compress_ratio):
     if compress_ratio not in (128, 256, 512):
         raise ValueError(f"compress_ratio: {compress_ratio!r} given; 128, 256 or 512 is needed")
     for given, (name, dtypes, _) in zip(kinds, ARGUMENTS):
-        if isinstance(given, type):
-            raise TypeError(f"{name}: {given.__name__} given; a torch.Tensor is needed")
         if given[0] not in dtypes:
             raise TypeError(f"{name}: {given[0]} given; {' or '.join(map(str, dtypes))} is needed")
         if given[1] != kinds[0][1]:
             raise ValueError(f"{name}: on {given[1]}, state_cache on {kinds[0][1]}; one device is needed")
     sizes = {"block_size": block_size}
-    for (_, _, shape, _), (name, _, needed) in zip(kinds, ARGUMENTS):
+    for (_, _, shape), (name, _, needed) in zip(kinds, ARGUMENTS):
         fits = len(shape) == len(needed)
         for size, wanted in zip(shape, needed):
             wanted = sizes.setdefault(wanted, size) if isinstance(wanted, str) else wanted
@@ -684,17 +707,18 @@ def check_kinds(kinds, block_size, compress_ratio):
     num_outputs, block_stride = kinds[3][2][0], kinds[8][2][1]
     if block_stride < PAGE_BYTES:
         raise ValueError(f"kv_cache: {block_stride} bytes a page given; at least {PAGE_BYTES} are needed (64 slots of 584)")
-    for (_, _, shape, _), (name, _, _) in zip(kinds[:8], ARGUMENTS):
+    for (_, _, shape), (name, _, _) in zip(kinds[:8], ARGUMENTS):
         if num_outputs and 0 in shape:
             raise ValueError(f"{name}: shape {list(shape)} given; {num_outputs} outputs need at least one element")
 
 
 @lru_cache(maxsize=4096)
-def make_plan(kinds, block_size, compress_ratio):
-    """Kinds of the nine tensors -> Plan, checked; looked up from the second time on (cache_clear() after a change of ROUTES)."""
+def make_plan(kinds, block_size, compress_ratio, rms_norm_eps):
+    """`kinds_of` the tensors -> Plan, checked; looked up from the second time on (cache_clear() after a change of ROUTES)."""
+    kinds, strides = kinds[:9], kinds[9:]
     check_kinds(kinds, block_size, compress_ratio)
-    shapes, strides = [kind[2] for kind in kinds], [kind[3] for kind in kinds]
-    route = ROUTES[detect_platform(kinds[0][1])[0]]
+    shapes, device = [kind[2] for kind in kinds], kinds[0][1]
+    route = ROUTES[detect_platform(device)[0]]
     return Plan(
         route=route,
         tile=route.tile(compress_ratio, shapes[3][0]),
@@ -704,16 +728,19 @@ def make_plan(kinds, block_size, compress_ratio):
         compress_ratio=compress_ratio,
         sizes=(shapes[2][0], *shapes[4], shapes[0][0], shapes[6][0], shapes[8][0]),
         strides=(strides[4][0], *strides[0][:2], strides[6][0], shapes[8][1]),
+        rms_norm_eps=rms_norm_eps,
         unit_strides=all(stride[-1] == 1 or shape[-1] <= 1 for shape, stride in zip(shapes[:8], strides)),
+        contiguous_pages=strides[8] == (shapes[8][1], 1),
+        only_device=device.type == "cpu" or getattr(torch, device.type).device_count() == 1,
     )
 
 
-# --- launchers: (plan, the eight input tensors, eps) -> result -----------------------------------------------------------
+# --- launchers: (plan, the nine tensors) -> result -----------------------------------------------------------------------
 
 
-def launch_two_stage(plan, inputs, rms_norm_eps):
+def launch_two_stage(plan, tensors):
     """Two launches: compress every output to float32, then finalize every output. Plain loads and stores only."""
-    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
+    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots, _ = tensors
     num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks = plan.sizes
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride = plan.strides
     device, tile = state_cache.device, plan.tile
@@ -727,18 +754,18 @@ def launch_two_stage(plan, inputs, rms_norm_eps):
     )  # fmt: skip
     finalize_kernel[(plan.num_outputs,)](
         compressed, boundaries, positions, weight, cos_sin_cache, slots, result,
-        num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+        num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, plan.rms_norm_eps,
         C=plan.compress_ratio, LANES=plan.mean_lanes, num_warps=4,
     )  # fmt: skip
     return result
 
 
-def launch_fused(plan, inputs, rms_norm_eps):
+def launch_fused(plan, tensors):
     """One launch: the last program of an output to arrive finalizes it. Needs device-wide acquire-release atomics.
 
     The arrival counters lie behind the result, so that one fill zeroes both.
     """
-    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
+    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots, _ = tensors
     device, tile = state_cache.device, plan.tile
     result_bytes = plan.page_shape[0] * plan.page_shape[1]
     zeros = torch.zeros((result_bytes + 3) // 4 + plan.num_outputs, dtype=torch.int32, device=device)
@@ -747,56 +774,69 @@ def launch_fused(plan, inputs, rms_norm_eps):
     fused_kernel[(plan.num_outputs * (512 // tile.dims),)](
         boundaries, token_to_req, positions, block_table, state_cache, compressed, arrivals,
         weight, cos_sin_cache, slots, result,
-        *plan.sizes, *plan.strides, rms_norm_eps,
+        *plan.sizes, *plan.strides, plan.rms_norm_eps,
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
         LANES=plan.mean_lanes, num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     return result
 
 
-def launch_exact(plan, inputs, rms_norm_eps):
+def launch_exact(plan, tensors):
     """One launch, zeros included; from a plan's second call on straight to the compiled kernel, past Triton's dispatch.
 
     Nothing of the caller's is kept: a call hands its own pointers over, and a compiled kernel depends on the plan alone.
     """
-    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots = inputs
-    zero_pages = plan.page_shape[0] if plan.num_outputs <= ZERO_PAGES_UP_TO else 0
-    make = torch.empty if zero_pages else torch.zeros
-    result = make(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
-    stream = triton.runtime.driver.active.get_current_stream(state_cache.device.index) if state_cache.is_cuda else None
-    arrivals, compressed = workspace(state_cache.device, stream, plan.num_outputs)
-    tensors = (
+    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots, kv_cache = tensors
+    if plan.num_outputs > ZERO_PAGES_UP_TO:
+        result = torch.zeros(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
+    elif plan.contiguous_pages:
+        result = torch.empty_like(kv_cache)
+    else:
+        result = torch.empty(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
+    stream = current_stream(state_cache.get_device()) if state_cache.is_cuda else None
+    arrivals, compressed = workspace(state_cache, stream, plan.num_outputs)
+    arguments = (
         boundaries, token_to_req, positions, block_table, state_cache, weight, cos_sin_cache, slots, result, arrivals, compressed,
     )  # fmt: skip
-    pointers = [tensor.data_ptr() for tensor in tensors]
-    numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, rms_norm_eps)
+    pointers = tuple(map(DATA_PTR, arguments))
     aligned = plan.strides[1] % 4 == plan.strides[2] % 4 == pointers[4] % 16 == 0
-    launch = plan.launches.get(aligned)
+    launch, constants = plan.launches.get(aligned, (None, ()))
     if launch:
-        launch(*pointers, *numbers, stream=stream)
+        launch(*pointers, *constants, stream=stream)
     else:
-        plan.launches[aligned] = compile_and_launch(plan, aligned, tensors, numbers, zero_pages)
+        plan.launches[aligned] = compile_and_launch(plan, aligned, arguments)
     return result
 
 
-def compile_and_launch(plan, aligned, tensors, numbers, zero_pages):
-    """The ordinary launch -> launch(*pointers, *numbers, stream=) of the same compiled kernel, or None where Triton has no such."""
+def compile_and_launch(plan, aligned, arguments):
+    """The ordinary launch -> (launch, constants): launch(*pointers, *constants, stream=) runs the same compiled kernel again.
+
+    (None, ()) where Triton returns no compiled kernel, as its interpreter: then every launch is an ordinary one.
+    """
     tile, kernel = plan.tile, plan.route.kernel
+    zero_pages = plan.page_shape[0] if plan.num_outputs <= ZERO_PAGES_UP_TO else 0
+    numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, plan.rms_norm_eps)
     constants = dict(
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
-        LANES=plan.mean_lanes, ALIGNED=aligned, NUM_WARPS=tile.num_warps,
+        LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps, TURNS=tile.turns, PREFETCH=tile.prefetch,
     )  # fmt: skip
     options = {} if tile.registers is None else {"maxnreg": tile.registers}
-    grid = (zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
-    compiled = kernel[grid](*tensors, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
-    if not hasattr(compiled, "src"):  # the interpreter returns nothing
-        return None
+    grid = (zero_pages + plan.num_outputs * (512 // (tile.dims * tile.turns)), 1, 1)
+    compiled = kernel[grid](*arguments, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
+    if not hasattr(compiled, "src"):
+        return None, ()
     takes_constants = len(compiled.src.signature) == len(kernel.arg_names)  # Triton 3.3 and later pass them along
-    return partial(compiled_launch, compiled[grid], tuple(constants.values()) if takes_constants else ())
+    return compiled[grid], numbers + (tuple(constants.values()) if takes_constants else ())
 
 
-def compiled_launch(runner, constants, *arguments, stream):
-    runner(*arguments, *constants, stream=stream)
+@cache
+def stream_getter():
+    return triton.runtime.driver.active.get_current_stream
+
+
+def current_stream(index):
+    """Handle of the current stream of CUDA device `index`. 0.2 us on an H200's host, where torch.cuda.current_stream() costs 8."""
+    return stream_getter()(index)
 
 
 # Scratch of launch_exact, by device and stream: int32 arrivals[num_outputs], all 0 between launches (whoever arrives last resets
@@ -809,11 +849,12 @@ GRAPH_LOCK = Lock()
 GRAPH_ARRIVALS_SIZE = 1 << 20  # outputs of all captured calls of a process, 4 MiB; further ones get a fill in the graph
 
 
-def workspace(device, stream, num_outputs):
+def workspace(state_cache, stream, num_outputs):
     """-> (arrivals, compressed) that no launch in flight on another stream uses."""
-    capturing = stream is not None and torch.cuda.is_current_stream_capturing()
-    kept = None if capturing else WORKSPACES.get((device.index, stream))
+    capturing = bool(stream) and torch.cuda.is_current_stream_capturing()  # stream 0 cannot be captured
+    kept = None if capturing else WORKSPACES.get((state_cache.get_device(), stream))
     if kept is None or kept[0].shape[0] < num_outputs:
+        device = state_cache.device
         kept = graph_arrivals(device, num_outputs) if capturing else torch.zeros(num_outputs, dtype=torch.int32, device=device)
         kept = kept, torch.empty((num_outputs, 512), dtype=torch.float32, device=device)
         if stream is not None and not capturing:
@@ -920,15 +961,17 @@ def c128_256_512_compress(
     cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
 ):  # fmt: skip
     """Compress the windows closed by boundary_token_indices into their slots; the contract is at the head of this file."""
-    inputs = (
-        state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
-        cos_sin_cache, kv_slot_mapping,
+    tensors = (
+        state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight, cos_sin_cache,
+        kv_slot_mapping, kv_cache,
     )  # fmt: skip
-    plan = make_plan((*map(kind, inputs), kind(kv_cache)), block_size, compress_ratio)
+    plan = make_plan(kinds_of(tensors), block_size, compress_ratio, float(rms_norm_eps))
     if plan.num_outputs == 0:
         return torch.zeros(plan.page_shape, dtype=torch.uint8, device=kv_cache.device)
     if not plan.unit_strides:
-        inputs = [tensor.contiguous() for tensor in inputs]
-        return c128_256_512_compress(*inputs, kv_cache, block_size, compress_ratio, rms_norm_eps)
+        tensors = [tensor.contiguous() for tensor in tensors[:8]]
+        return c128_256_512_compress(*tensors, kv_cache, block_size, compress_ratio, rms_norm_eps)
+    if plan.only_device:
+        return plan.route.launch(plan, tensors)
     with on_device(state_cache.device):
-        return plan.route.launch(plan, inputs, float(rms_norm_eps))
+        return plan.route.launch(plan, tensors)

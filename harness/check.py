@@ -75,7 +75,6 @@ def run_cases(
     it goes on.
     """
     workers = Workers(chip.interpreted)
-
     memory_gib = chip.memory_gib()
 
     def run(case):
@@ -158,6 +157,8 @@ def _proof(workers, entrant, result, limits, chip):
         return f"not Triton's work alone: PyTorch computes with {', '.join(result.run.compute_operators)}"
     with workers.start(Job((entrant,), result.case, result.seed, str(chip.device), omit=True), limits) as running:
         without = running.first(0)
+    if without.status == "environment":
+        return f"not proven to be Triton's work: {without.message}"
     if without.status != "ok":
         return ""
     inputs = build(result.case, result.seed)

@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import uuid
+from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
@@ -17,8 +18,11 @@ from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.stats import MODES
 
-EXIT = {"pass": 0, "mismatch": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6}
-WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "pass")
+EXIT = {
+    "pass": 0, "skipped": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
+    "not-triton": 6,
+}  # fmt: skip
+WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass", "skipped")
 SOLUTION = ROOT / "solution.py"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
@@ -41,21 +45,36 @@ def parse(argv):
     )
     verbs = parser.add_subparsers(dest="verb", required=True)
 
-    def verb(name, run, what):
+    def verb(name, run, what, scores=True):
         sub = verbs.add_parser(name, help=what, description=what)
         sub.set_defaults(run=run)
         sub.add_argument("--json", action="store_true", help="one JSON document on standard output")
         sub.add_argument("--no-color", action="store_true")
-        sub.add_argument(
-            "--scores", type=Path, default=records.SCORES, metavar="FOLDER", help="folder of the records; default: scores/"
-        )
+        if scores:
+            sub.add_argument(
+                "--scores", type=Path, default=records.SCORES, metavar="FOLDER", help="folder of the records; default: scores/"
+            )
         return sub
 
-    add_run_options(verb("check", check, "compare a submission's bytes with the reference's"))
+    sub = verb("check", check, "compare a submission's bytes with the reference's", scores=False)
+    add_submission(sub)
+    sub.add_argument(
+        "--prove-triton", action="store_true", help="run each case again with every Triton launch left out: it must then be wrong"
+    )
     sub = verb("time", check, "check, then time reference and submission in turn, and record the result in scores/")
-    add_run_options(sub)
+    add_submission(sub)
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
     sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
+
+    sub = verb("lint", lint, "a submission's text against the platform's rules; exit 6 if one forbids it", scores=False)
+    sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
+
+    sub = verb("fuzz", fuzz, "random cases; the first that fails is shrunk to a small case file", scores=False)
+    sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
+    sub.add_argument("--route", help="force a row of the submission's ROUTES")
+    sub.add_argument("--minutes", type=float, default=1.0, help="time in which new cases are begun (default 1)")
+    sub.add_argument("--to", type=Path, default=ROOT / "cases" / "found", metavar="FOLDER", help="default: cases/found/")
+    add_machine_options(sub)
 
     sub = verb("board", show_board, "the scoreboard: what the platform told, and what was measured here")
     sub.add_argument("--platform", help="one platform's file of scores/, as nvidia-h200")
@@ -68,11 +87,12 @@ def parse(argv):
     sub.add_argument("--verify", action="store_true", help="name every damaged or edited record; exit 1 if there is one")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
-    sub = verb("compare", compare, "two submissions on the scoreboard, case by case, with intervals")
-    sub.add_argument("first")
-    sub.add_argument("second")
-    sub.add_argument("--mode", choices=MODES, default="device")
+    sub = verb("compare", compare, "two submissions, case by case, with intervals: two files in one run, or two names on the board")
+    sub.add_argument("first", help="FILE or FILE@ROUTE, checked and timed now; or a name on the scoreboard")
+    sub.add_argument("second", help="of the same kind")
+    sub.add_argument("--mode", choices=MODES, action="append", help="(repeatable; default: all for files, device for names)")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
+    add_run_options(sub)
 
     sub = verb("report", report, "write the scoreboard as one HTML page, and its two pictures as SVG")
     sub.add_argument("--to", type=Path, default=ROOT / "report", metavar="FOLDER", help="default: report/")
@@ -88,39 +108,86 @@ def parse(argv):
     sub.add_argument("--outlier", action="store_true", help="an artefact: kept, shown, never ranked")
     sub.add_argument("--note", default="")
 
-    add_run_options(verb("upload-check", upload_check, "everything to know before an upload"))
+    add_submission(verb("upload-check", upload_check, "everything to know before an upload"))
     return parser.parse_args(argv)
 
 
-def add_run_options(sub):
+def add_submission(sub):
     sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
-    sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
-    sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
-    sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
-    sub.add_argument("--quick", action="store_true", help="the smallest cases only")
-    sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
     sub.add_argument("--route", help="force a row of the submission's ROUTES")
-    sub.add_argument("--seed", type=int, default=0)
-    sub.add_argument("--timeout", type=float, default=600.0, metavar="S", help="seconds a case may take (default 600)")
+    add_run_options(sub)
+
+
+def add_run_options(sub):
+    add_case_options(sub)
+    add_machine_options(sub)
     sub.add_argument("--jobs", type=int, help="cases at a time (default: 1 on an accelerator, else by cores and memory)")
 
 
-# --- check, time, upload-check -------------------------------------------------------------------------------------------
+def add_case_options(sub):
+    sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
+    sub.add_argument(
+        "--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file, or official or edge; default: official"
+    )
+    sub.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="change every case, as block_table=permuted")
+    sub.add_argument("--quick", action="store_true", help="the smallest cases only")
+
+
+def add_machine_options(sub):
+    sub.add_argument("--device", default="auto", help="auto, cpu, cuda, cuda:1, npu, musa; auto: an accelerator if there is one")
+    sub.add_argument("--seed", type=int, default=0)
+    sub.add_argument(
+        "--compile-timeout",
+        type=float,
+        default=600.0,
+        metavar="S",
+        help="seconds for import, compilation and first call (default 600)",
+    )
+    sub.add_argument("--timeout", type=float, default=300.0, metavar="S", help="seconds for each further step (default 300)")
+
+
+# --- lint, check, time, fuzz, upload-check -------------------------------------------------------------------------------
+
+
+def lint(arguments):
+    found = preflight.findings(arguments.submission.read_bytes())
+    forbidden = sum(finding.level == "forbidden" for finding in found)
+    if arguments.json:
+        print(json.dumps({"submission": str(arguments.submission), "findings": [asdict(finding) for finding in found]}))
+    else:
+        for finding in found:
+            print(f"{arguments.submission}, {finding}")
+        print(f"{arguments.submission}: {forbidden} forbidden, {len(found) - forbidden} warnings")
+    return EXIT["preflight" if forbidden else "pass"]
 
 
 def check(arguments):
     cases = chosen_cases(arguments)
-    found = preflight.findings(arguments.submission.read_bytes())
-    if found:
-        report = {"submission": str(arguments.submission), "status": "preflight", "findings": [asdict(f) for f in found]}
-        print(json.dumps(report) if arguments.json else "\n".join(f"{arguments.submission}, {f}" for f in found))
+    if refused(arguments, [arguments.submission]):
         return EXIT["preflight"]
-    status, results, made = run_and_record(arguments, cases, timed=arguments.verb == "time")
+    timed = arguments.verb == "time"
+    entrants = [(arguments.submission, arguments.route, getattr(arguments, "name", None) or arguments.submission.stem)]
+    status, results, made = run_and_record(arguments, entrants, cases, timed)
+    if not made:
+        return EXIT[status]
+    (results,), (made,) = results, made
+    if timed and not arguments.no_record:  # a wrong option or a broken machine says nothing of the submission
+        records.append([record for record in made if record.status not in ("usage", "environment", "skipped")], arguments.scores)
     if arguments.json:
         print(json.dumps({"status": status, "records": [asdict(record) for record in made]}))
-    elif made:
+    else:
         show_results(arguments, status, results, made)
     return EXIT[status]
+
+
+def refused(arguments, paths):
+    """Print what the platform would refuse in the files at `paths` -> whether there is anything."""
+    found = {path: preflight.refusals(path.read_bytes()) for path in paths}
+    for path, findings in found.items():
+        if findings:
+            report = {"submission": str(path), "status": "preflight", "findings": [asdict(f) for f in findings]}
+            print(json.dumps(report) if arguments.json else "\n".join(f"{path}, {f}" for f in findings))
+    return any(found.values())
 
 
 def chosen_cases(arguments):
@@ -129,38 +196,57 @@ def chosen_cases(arguments):
     return select_cases(load_cases(arguments.cases), arguments.case, arguments.quick, arguments.set)
 
 
-def run_and_record(arguments, cases, timed):
-    """-> (worst status, [CaseResult], [ScoreRecord]); a timed run's records go to scores/ unless --no-record."""
+def run_and_record(arguments, entrants, cases, timed):
+    """[(path, route, name)] -> (worst status, [CaseResult of each case], [ScoreRecord]) for each entrant, in two lists."""
     from rich.markup import escape
     from rich.progress import MofNCompleteColumn, Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
 
     from harness import check, chips  # torch takes seconds to import: not for a usage error, a finding or the board
+    from harness.runner import Entrant
     from harness.terminal import console
 
     chip = chips.Chip(chips.choose_device(arguments.device))
     if timed and chip.interpreted:
         print(f"harness {arguments.verb}: {NO_ACCELERATOR}", file=sys.stderr)
         return "environment", [], []
-    about = {
-        "run": uuid.uuid4().hex[:12],
-        "platform": chip.platform,
-        "submission": getattr(arguments, "name", None) or arguments.submission.stem,
-        "submission_sha256": records.sha256(arguments.submission),  # before it runs: the file may be edited meanwhile
-        "reference_sha256": records.sha256(REFERENCE),
-    }
+    run, reference_sha256 = uuid.uuid4().hex[:12], records.sha256(REFERENCE)
+    hashes = [records.sha256(path) for path, _, _ in entrants]  # before they run: a file may be edited meanwhile
     shown = console(arguments.no_color, stderr=True)
     columns = SpinnerColumn(), TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
-    with Progress(*columns, console=shown, transient=True) as progress:
+    finished = []
+    with Progress(*columns, console=shown, transient=True) as progress, say_what_is_done(arguments, finished, cases):
         task = progress.add_task(f"{arguments.verb} on {escape(chip.name)}", total=len(cases))
-        results = check.run_cases(
-            arguments.submission, cases, chip, arguments.seed, arguments.route, timed, arguments.timeout, arguments.jobs,
-            done=lambda result: progress.advance(task),
+
+        def done(results):
+            finished.append(results)
+            progress.advance(task)
+
+        ran = check.run_cases(
+            [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed,
+            limits_of(arguments), arguments.jobs,
+            prove=getattr(arguments, "prove_triton", False), done=done,
         )  # fmt: skip
-    about = {"when": now(), "environment": chip.environment(), **about}
-    made = [records.from_result(result, about) for result in results]
-    if timed and not arguments.no_record:  # a wrong option or a broken machine says nothing of the submission
-        records.append([record for record in made if record.status not in ("usage", "environment")], arguments.scores)
-    return next(s for s in WORST_FIRST if any(r.status == s for r in results)), results, made
+    about = {
+        "when": now(), "run": run, "platform": chip.platform, "environment": chip.environment(),
+        "reference_sha256": reference_sha256,
+    }  # fmt: skip
+    results = list(zip(*ran))
+    made = [
+        [records.from_result(result, {**about, "submission": name, "submission_sha256": sha}) for result in its]
+        for its, (_, _, name), sha in zip(results, entrants, hashes)
+    ]
+    return next(s for s in WORST_FIRST if any(r.status == s for its in results for r in its)), results, made
+
+
+@contextmanager
+def say_what_is_done(arguments, finished, cases):
+    """On Ctrl-C, say on standard error how the cases ended that did end."""
+    try:
+        yield
+    except KeyboardInterrupt:
+        told = "".join(f"\n  {r.case.name}: {r.status}" for results in finished for r in results)
+        print(f"harness {arguments.verb}: {len(finished)} of {len(cases)} cases done{told and ':' + told}", file=sys.stderr)
+        raise
 
 
 def show_results(arguments, status, results, made):
@@ -170,6 +256,38 @@ def show_results(arguments, status, results, made):
     print_results(out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed)
     if arguments.verb == "time":
         print_table(out, board.detail(made))
+
+
+def fuzz(arguments):
+    from harness import check, chips, fuzz
+    from harness.runner import Entrant
+
+    if refused(arguments, [arguments.submission]):
+        return EXIT["preflight"]
+    chip = chips.Chip(chips.choose_device(arguments.device))
+    entrants, limits = [Entrant(arguments.submission, arguments.route)], limits_of(arguments)
+
+    def run(case):
+        ((result,),) = check.run_cases(entrants, [case], chip, limits=limits)
+        return result
+
+    def seen(case, result):
+        print(f"{case.name}: {result.status}", file=sys.stderr)
+
+    count, failure = fuzz.fuzz(run, arguments.minutes * 60, arguments.seed, seen)
+    path = failure and fuzz.write(failure, arguments.to)
+    if arguments.json:
+        print(json.dumps({"cases": count, "failure": failure and {**asdict(failure), "file": str(path)}}))
+    elif failure:
+        print(f"{failure.status} after {count} cases: {failure.message}")
+        print(f"python -m harness check {arguments.submission} --cases {path}")
+    else:
+        print(f"pass: {count} random cases; seed {arguments.seed}")
+    return EXIT[failure.status if failure else "pass"]
+
+
+def limits_of(arguments):
+    return {"first": arguments.compile_timeout, "further": arguments.timeout}
 
 
 def upload_check(arguments):
@@ -183,7 +301,9 @@ def upload_check(arguments):
     out.print()
     sha = records.sha256(path)
     out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
-    measured = [run for run in board.runs(records.read(arguments.scores)) if run[0].submission_sha256 == sha]
+    measured = [run for run in board.runs(stored(arguments)) if run[0].submission_sha256 == sha]
+    found = preflight.findings(path.read_bytes())
+    out.print(f"lint: {len(found)} findings" + "".join(f"\n  {finding}" for finding in found), markup=False, soft_wrap=True)
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
     print_table(out, table)
@@ -197,12 +317,22 @@ def upload_check(arguments):
 # --- board, compare, record ----------------------------------------------------------------------------------------------
 
 
+def stored(arguments):
+    """The records of --scores; says once on standard error that damaged lines were passed over."""
+    damaged = []
+    found = records.read(arguments.scores, damaged=lambda path, line: damaged.append(line))
+    if damaged:
+        told = f"damaged lines of {arguments.scores} passed over: {len(damaged)}; python -m harness board --verify names them"
+        print(f"harness {arguments.verb}: {told}", file=sys.stderr)
+    return found
+
+
 def show_board(arguments):
     if arguments.verify:
         faults = records.verify(arguments.scores)
         print(json.dumps(faults) if arguments.json else "\n".join(faults) or "every record is sound")
         return EXIT["mismatch" if faults else "pass"]
-    found, reports = records.read(arguments.scores), platform_reports.read(arguments.scores)
+    found, reports = stored(arguments), platform_reports.read(arguments.scores)
     if arguments.platform:
         known = sorted({record.platform for record in found})
         if arguments.platform not in known:
@@ -224,13 +354,43 @@ def show_board(arguments):
 
 
 def compare(arguments):
-    return show_tables(arguments, board.compare(records.read(arguments.scores), arguments.first, arguments.second, arguments.mode))
+    sides = [entrant(text) for text in (arguments.first, arguments.second)]
+    if None in sides:
+        if sides != [None, None]:
+            raise ValueError(
+                f"{arguments.first}, {arguments.second}: two files or two names of the board are needed, not one of each"
+            )
+        found = stored(arguments)
+        modes = arguments.mode or ["device"]
+        return show_tables(
+            arguments, [table for mode in modes for table in board.compare(found, arguments.first, arguments.second, mode)]
+        )
+    cases = chosen_cases(arguments)
+    if refused(arguments, [path for path, _, _ in sides]):
+        return EXIT["preflight"]
+    status, results, made = run_and_record(arguments, sides, cases, timed=True)
+    for (_, _, name), its in zip(sides, results):
+        for result in its:
+            if result.status != "pass":
+                print(f"{name}, {result.case.name}: {result.status}: {result.message}", file=sys.stderr)
+    if made:
+        (ours, theirs), (first, second) = made, (name for _, _, name in sides)
+        show_tables(arguments, [board.compare_runs(ours, theirs, first, second, mode) for mode in arguments.mode or MODES])
+    return EXIT[status]
+
+
+def entrant(text):
+    """FILE or FILE@ROUTE -> (path, route or None, name), or None if there is no such file."""
+    for path, route in ((text, None), text.rpartition("@")[::2]):
+        if path and Path(path).is_file():
+            return Path(path), route, Path(path).name + (f"@{route}" if route else "")
+    return None
 
 
 def report(arguments):
     from harness.report import write_report
 
-    written = write_report(records.read(arguments.scores), platform_reports.read(arguments.scores), arguments.to)
+    written = write_report(stored(arguments), platform_reports.read(arguments.scores), arguments.to)
     print(json.dumps([str(path) for path in written]) if arguments.json else "\n".join(map(str, written)))
     return EXIT["pass"]
 

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 
 from harness import platform_reports
 from harness.platform_reports import CHIPS
-from harness.stats import MODES, ratio_interval, spread
+from harness.stats import MODES, difference, ratio_interval, spread
 
 SUMMARY = ("rank", "submission", "sha256", "route", "official", "strict", "ties", *MODES, "of floor", "when")
 DETAIL = ("case", "official", "ties", "cold us", "warm us", "device us", "floor us", "cold x", "warm x", "device x", "of floor")
 MEASURED, TOLD = "measured here", "told by the platform"  # the two kinds of figures
-IMPOSSIBLE = 1.25  # share of the copy floor; reading alone reached 1.01 of it, so more is an artefact of a timer or a checker
 
 
 @dataclass(frozen=True)
@@ -54,12 +53,12 @@ def by_platform(records):
 
 def _place(run):
     """Sorts runs: outliers last, cases passed (more first), then mean cold speedup to two digits. Equal places share a rank."""
-    return is_outlier(run), -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
+    return is_impossible(run), -len(passed(run)), -round(mean_speedup(run, "cold") or 0, 2)
 
 
-def is_outlier(run):
+def is_impossible(run):
     """Faster than memory allows in any case: shown, never ranked."""
-    return any((floor_share(record) or 0) > IMPOSSIBLE for record in run)
+    return any(record.impossible for record in run)
 
 
 def passed(run):
@@ -112,7 +111,7 @@ def _summary(found, rule):
     rows, rank = [], 0
     for place, run in enumerate(found, 1):
         rank = rank if rows and _place(run) == _place(found[place - 2]) else place
-        rows.append(("outlier" if is_outlier(run) else str(rank), *_run_row(run, rule)))
+        rows.append(("impossible" if is_impossible(run) else str(rank), *_run_row(run, rule)))
     return Table(
         f"measured here: {conditions(found[0][-1])}",
         SUMMARY,
@@ -121,7 +120,7 @@ def _summary(found, rule):
             "official, strict: cases that pass the contest's check; that equal every byte. ties: bytes that rounding explains.",
             f"cold, warm, device: {rule} mean over the cases of reference over submission, medians; - unless all are timed.",
             "of floor: least and greatest share of the copy-bandwidth floor over the cases, by device time.",
-            f"rank: cases passed, then cold. outlier: over {IMPOSSIBLE:.0%} of the floor in some case, so an artefact; not ranked.",
+            "rank: cases passed, then cold. impossible: faster than memory allows in some case, so an artefact; not ranked.",
         ),
         ("when", "strict", "sha256", "of floor"),
     )
@@ -163,7 +162,7 @@ def grid(records, mode="cold"):
 
 def _best(newest, platform, mode):
     """Highest mean of the platform's runs, outliers left out, or None."""
-    honest = [run for (p, _), run in newest.items() if p == platform and not is_outlier(run)]
+    honest = [run for (p, _), run in newest.items() if p == platform and not is_impossible(run)]
     return max((mean for run in honest if (mean := mean_speedup(run, mode))), default=None)
 
 
@@ -242,37 +241,42 @@ def compare(records, first, second, mode="device"):
     shared = sorted(set(ours) & set(theirs))
     if not shared:
         raise ValueError(f"{first} and {second} share no platform: {', '.join(sorted(ours))}; {', '.join(sorted(theirs))}")
-    return [_compared(platform, ours[platform], theirs[platform], first, second, mode) for platform in shared]
+    return [compare_runs(ours[platform], theirs[platform], first, second, mode) for platform in shared]
 
 
-def _compared(platform, ours, theirs, first, second, mode):
+def compare_runs(ours, theirs, first, second, mode):
+    """Two runs on one platform -> Table, case by case, and the geometric mean of the cases that both timed."""
     by_case = {record.case["name"]: record for record in theirs}
-    rows = []
+    rows, pairs = [], []
     for a in ours:
         b = by_case.get(a.case["name"])
         if b is None or mode not in a.timings_us or mode not in b.timings_us:
-            rows.append((a.case["name"], "-", "-", "-", "-", "not timed in both"))
+            rows.append((a.case["name"], *("-",) * 6, _untimed(a, b)))
             continue
-        low, high = ratio_interval(_relative(a, mode), _relative(b, mode))
-        ratio = speedup(b, mode) / speedup(a, mode)
-        verdict = "indistinguishable" if low <= 1 <= high else "faster" if high < 1 else "slower"
-        rows.append(
-            (
-                a.case["name"],
-                _times(speedup(a, mode)),
-                _times(speedup(b, mode)),
-                f"{ratio:.3f}",
-                f"[{low:.3f}, {high:.3f}]",
-                verdict,
-            )
-        )
+        pairs.append((_relative(a, mode), _relative(b, mode)))
+        medians = (f"{statistics.median(record.times(mode).submission):.1f}" for record in (a, b))
+        rows.append((a.case["name"], *medians, _times(speedup(a, mode)), _times(speedup(b, mode)), *_ratio_cells(*pairs[-1:])))
+    if len(pairs) > 1:
+        rows.append((f"geometric mean of {len(pairs)}", *("",) * 4, *_ratio_cells(*pairs)))
     return Table(
-        f"{first} against {second} on {platform}, mode {mode}",
-        ("case", first, second, "time ratio", "95 % interval", f"{first} is"),
+        f"{first} against {second}, mode {mode}: {conditions(ours[-1])}",
+        ("case", f"{first} us", f"{second} us", f"{first} x", f"{second} x", "time ratio", "95 % interval", f"{first} is"),
         tuple(rows),
-        ("The first two figures: speedup over the reference. time ratio: below 1, the first is faster.",),
-        ("95 % interval",),
+        ("us: microseconds a call, median. x: speedup over the reference. time ratio: below 1, the first is faster.",),
+        (f"{first} x", f"{second} x", f"{first} us", f"{second} us", "95 % interval"),
     )
+
+
+def _ratio_cells(*pairs):
+    ratio = statistics.geometric_mean(statistics.median(first) / statistics.median(second) for first, second in pairs)
+    low, high = ratio_interval(*pairs)
+    return f"{ratio:.3f}", f"[{low:.3f}, {high:.3f}]", difference(low, high)
+
+
+def _untimed(*records):
+    """Why two records of a case have no times to compare."""
+    worst = next((record.status for record in records if record and record.status != "pass"), "")
+    return f"not timed in both{worst and ': ' + worst}"
 
 
 def _relative(record, mode):

@@ -15,6 +15,7 @@ from harness.diff import PAGE_BYTES, PAGE_SLOTS
 CHUNK = 1 << 20  # numbers drawn at a time: bounds the temporary memory
 INDEX_NAMES = ("token_to_req", "positions", "boundary_token_indices", "block_table", "kv_slot_mapping")
 RMS_NORM_EPS = 1.0e-6
+GUARD = 4096  # elements on either side of a guarded tensor: more than a tile reaches
 
 
 @dataclass(frozen=True)
@@ -51,10 +52,18 @@ class Inputs:
         for name, value in self.arguments.items():
             if isinstance(value, torch.Tensor):
                 sha.update(f"{name} {value.dtype} {tuple(value.shape)}\n".encode())
-                sha.update(value.contiguous().reshape(-1).view(torch.uint8).numpy())
+                packed = value.clone(memory_format=torch.contiguous_format)  # contiguous() leaves strides of size 1 as they are
+                sha.update(packed.reshape(-1).view(torch.uint8).numpy())
             else:
                 sha.update(f"{name} {value!r}\n".encode())
         return sha.hexdigest()
+
+
+def roll(inputs, by):
+    """Roll the 512 values and 512 scores of every state row by `by` columns: other contents in the same memory; -by undoes it."""
+    state = inputs.arguments["state_cache"]
+    for half in (state[..., :512], state[..., 512:]):
+        half.copy_(half.roll(by, -1))
 
 
 def _storage_bytes(tensor):
@@ -145,7 +154,64 @@ def _zero(draws, rows):
     return np.zeros((rows, 512), np.float32), np.zeros((rows, 512), np.float32)
 
 
-DISTRIBUTIONS = {f.__name__[1:]: f for f in (_normal, _uniform, _peaked, _shared_scores, _heavy_tails, _tiny, _zero)}
+def _knife_edge(draws, rows):
+    """After RMSNorm (weight 1) the groups' maxima are bfloat16 126.5, 127, 127.5 times 2^k: about the last before a scale's step.
+
+    All rows have one vector of values x = c t, with c = sqrt(eps / (1 - mean(t^2))), so that rsqrt(mean(x^2) + eps) = 1 / c.
+    """
+    group, lane = np.arange(512) // 64, np.arange(512) % 64
+    sizes = np.ldexp(np.array([127, 126.5, 127.5])[group % 3], -8 - group)
+    t = np.where(lane == group, sizes, sizes * draws.uniform(512).astype(np.float64) * 0.99)
+    x = t * np.sqrt(RMS_NORM_EPS / (1 - np.square(t).mean()))
+    return np.broadcast_to(x.astype(np.float32), (rows, 512)), draws.normal(rows, 512)
+
+
+def _huge(draws, rows):
+    """Values of either sign at 1e30: their squares overflow."""
+    return np.where(draws.uniform(rows, 512) < 0, np.float32(-1e30), np.float32(1e30)), draws.normal(rows, 512)
+
+
+def _huge_scores(draws, rows):
+    """Scores of either sign at 1e30: the softmax is uniform over the large ones."""
+    return draws.normal(rows, 512), np.where(draws.uniform(rows, 512) < 0, np.float32(-1e30), np.float32(1e30))
+
+
+def _denormal(draws, rows):
+    """Values below 2^-126, which a chip may flush."""
+    return draws.normal(rows, 512) * np.float32(2.0**-130), draws.normal(rows, 512)
+
+
+def _signed_zero(draws, rows):
+    """Values +0.0 and -0.0, but for one dimension in eight."""
+    values = np.where(draws.uniform(rows, 512) < 0, np.float32(-0.0), np.float32(0.0))
+    values[:, ::8] = draws.normal(rows, 64)
+    return values, draws.normal(rows, 512)
+
+
+def _masked(draws, rows):
+    """Scores of -inf: all of every eighth row, half of the others; the first row of eight has none, so no column is empty."""
+    scores = draws.normal(rows, 512)
+    row = np.arange(rows)[:, None]
+    scores[(draws.uniform(rows, 512) < 0) & (row % 8 != 0) | (row % 8 == 3)] = -np.inf
+    return draws.normal(rows, 512), scores
+
+
+def _undefined(draws, rows):
+    """A NaN value in row 5, a score of +inf in row 130, column 77 of rows 256 to 511 all -inf: no other window may change."""
+    values, scores = draws.normal(rows, 512), draws.normal(rows, 512)
+    values[5:6, 9] = np.nan
+    scores[130:131, 200] = np.inf
+    scores[256:512, 77] = -np.inf
+    return values, scores
+
+
+DISTRIBUTIONS = {
+    f.__name__[1:]: f
+    for f in (
+        _normal, _uniform, _peaked, _shared_scores, _heavy_tails, _tiny, _zero,
+        _knife_edge, _huge, _huge_scores, _denormal, _signed_zero, _masked, _undefined,
+    )
+}  # fmt: skip
 
 
 # --- the builder ---------------------------------------------------------------------------------------------------------
@@ -166,23 +232,27 @@ def build(case, seed=0):
     kv_slot_mapping[boundaries] = slots
 
     used = block_table[token_to_req, positions // case.block_size] * case.block_size + positions % case.block_size
-    state = np.empty((num_blocks * case.block_size, 1024), np.float32)
+    spare = case.spare_blocks * case.block_size
+    everything = np.full((spare + num_blocks * case.block_size, 1024), np.nan, np.float32)
+    state = everything[spare:]
     state[:, :512], state[:, 512:] = DISTRIBUTIONS[case.distribution](Draws(seed, "state"), state.shape[0])
     unused = np.ones(state.shape[0], bool)
     unused[used] = False
     state[unused] = np.nan
+    block_table = block_table + case.spare_blocks
+    weight = np.float32(1) if case.distribution == "knife_edge" else 1 + Draws(seed, "weight").normal(512) / np.float32(8)
 
     index = {"contract": None, "int32": torch.int32, "int64": torch.int64}[case.index_dtype]
     i32, i64 = index or torch.int32, index or torch.int64
     max_pos = case.first_position + int(max(lengths))
     noise = Draws(seed, "kv_cache").raw(kv_blocks * (PAGE_BYTES + case.page_padding) // 8 + 1).view(np.uint8)
     arguments = {
-        "state_cache": torch.from_numpy(state).view(num_blocks, case.block_size, 1024),
+        "state_cache": torch.from_numpy(everything).view(-1, case.block_size, 1024),
         "token_to_req": torch.from_numpy(token_to_req).to(i32),
         "positions": torch.from_numpy(positions).to(i64),
         "boundary_token_indices": torch.from_numpy(boundaries).to(i64),
         "block_table": torch.from_numpy(block_table).to(i32),
-        "rms_norm_weight": torch.from_numpy(1 + Draws(seed, "weight").normal(512) / np.float32(8)).to(torch.bfloat16),
+        "rms_norm_weight": torch.from_numpy(np.broadcast_to(weight, 512).copy()).to(torch.bfloat16),
         "cos_sin_cache": torch.from_numpy(build_cos_sin(max(1, max_pos), Draws(seed, "cos_sin"))),
         "kv_slot_mapping": torch.from_numpy(kv_slot_mapping).to(i64),
         "kv_cache": torch.from_numpy(noise[: kv_blocks * (PAGE_BYTES + case.page_padding)]).view(kv_blocks, -1),
@@ -190,8 +260,10 @@ def build(case, seed=0):
         "compress_ratio": case.compress_ratio,
         "rms_norm_eps": RMS_NORM_EPS,
     }
-    if case.memory == "strided":
-        arguments = {name: _strided(v) if isinstance(v, torch.Tensor) else v for name, v in arguments.items()}
+    if case.indices != "positive":
+        _count_from_the_end(arguments, case.indices)
+    layout = {"packed": lambda tensor: tensor, "strided": _strided, "guarded": _guarded}[case.memory]
+    arguments = {name: layout(v) if isinstance(v, torch.Tensor) else v for name, v in arguments.items()}
     return Inputs(case, seed, arguments)
 
 
@@ -226,12 +298,33 @@ def build_block_table(case, lengths, draws):
 def build_slots(case, num_outputs, draws):
     """-> ([num_outputs] int64 slots, kv_blocks). With gaps, the last slot of the last page is among them."""
     pages = max(1, -(-num_outputs * (3 if case.slots == "gaps" else 1) // PAGE_SLOTS))
-    if case.slots == "dense":
-        return np.arange(num_outputs), pages
-    slots = draws.permutation(pages * PAGE_SLOTS)[:num_outputs]
-    if case.slots == "gaps" and num_outputs and pages * PAGE_SLOTS - 1 not in slots:
-        slots[0] = pages * PAGE_SLOTS - 1
-    return slots, pages
+    if case.slots == "page_ends":
+        ends = np.arange(1, num_outputs // 2 + 2)[:, None] * PAGE_SLOTS + np.array([-1, 0])  # 63, 64, 127, 128, ...
+        slots, pages = ends.flatten()[:num_outputs], num_outputs // 2 + 2
+    elif case.slots == "dense":
+        slots = np.arange(num_outputs)
+    else:
+        slots = draws.permutation(pages * PAGE_SLOTS)[:num_outputs]
+        if case.slots == "gaps" and num_outputs and pages * PAGE_SLOTS - 1 not in slots:
+            slots[0] = pages * PAGE_SLOTS - 1
+    return slots + max(0, case.kv_pages - pages) * PAGE_SLOTS, max(pages, case.kv_pages)
+
+
+def _count_from_the_end(arguments, which):
+    """Rewrite indices as their twins from the end, as PyTorch takes them. Positions before zero reach a table's last blocks."""
+    a = arguments
+    if which == "negative":
+        for name, size in (
+            ("boundary_token_indices", a["positions"].shape[0]),
+            ("token_to_req", a["block_table"].shape[0]),
+            ("block_table", a["state_cache"].shape[0]),
+            ("kv_slot_mapping", a["kv_cache"].shape[0] * PAGE_SLOTS),
+        ):
+            a[name] = a[name] - size
+    else:
+        reach = a["block_table"].shape[1] * a["block_size"]
+        a["positions"] = a["positions"] - reach
+        a["cos_sin_cache"] = a["cos_sin_cache"].repeat(reach // len(a["cos_sin_cache"]) + 2, 1)
 
 
 def build_cos_sin(max_pos, draws):
@@ -249,6 +342,14 @@ def _strided(tensor):
     view = base[tuple(slice(0, size) for size in tensor.shape[:-1])][..., 1 : 1 + tensor.shape[-1] * step : step]
     view.copy_(tensor)
     return view
+
+
+def _guarded(tensor):
+    """The same values, packed, between GUARD elements that no call may need: NaN, indices far outside, 0xA5."""
+    guard = float("nan") if tensor.is_floating_point() else 0xA5 if tensor.dtype == torch.uint8 else 1 << 30
+    base = torch.full((tensor.numel() + 2 * GUARD,), guard, dtype=tensor.dtype)
+    view = base[GUARD : GUARD + tensor.numel()].view(tensor.shape)
+    return view.copy_(tensor)
 
 
 # --- the validator -------------------------------------------------------------------------------------------------------

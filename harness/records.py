@@ -4,14 +4,16 @@ import fcntl
 import hashlib
 import json
 import os
+import statistics
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
 from harness import ROOT
-from harness.stats import Samples
+from harness.stats import FLOOR_MODES, Samples, floor_us, least_us, rows_read
 
 SCORES = ROOT / "scores"
-SCHEMA = 2
+SCHEMA = 3
+SINCE_3 = dict.fromkeys(("peak_bandwidth", "first_call_s", "kernels", "machine"))  # unknown in records before schema 3
 
 
 @dataclass(frozen=True)
@@ -36,11 +38,17 @@ class ScoreRecord:
     verdict: dict | None  # compared, differing, ties, official, regions
     timings_us: dict  # mode -> {"reference": "19.2 18.5 ...", "submission": ...}: microseconds a call, packed for quick reading
     copy_bandwidth: float | None  # bytes a second
+    peak_bandwidth: float | None = None  # bytes a second, as the chip tells; from schema 3 on, as are the next three
+    first_call_s: float | None = None  # seconds of import, compilation and first call
+    kernels: list | None = None  # names of the Triton kernels that a call launches, in order
+    machine: dict | None = None  # clocks, temperature, power before and after the timing
     schema: int = SCHEMA
 
     def __post_init__(self):
         if self.timings_us and (self.verdict is None or self.verdict["differing"] != self.verdict["ties"]):
             raise ValueError(f"record of {self.submission}, case {self.case['name']}: timings without a clean check")
+        if not all(packed.split() for sides in self.timings_us.values() for packed in sides.values()):
+            raise ValueError(f"record of {self.submission}, case {self.case['name']}: a mode without samples")
 
     def times(self, mode):
         """Samples of a mode, or None where it was not timed."""
@@ -49,13 +57,24 @@ class ScoreRecord:
 
     @property
     def floor_us(self):
-        """Microseconds to read every state row once at the copy bandwidth: num_outputs * C rows of 4,096 bytes."""
-        return self.num_outputs * self.case["compress_ratio"] * 4096 / self.copy_bandwidth * 1e6
+        """Microseconds to read every state row once at the copy bandwidth: rows of 4,096 bytes."""
+        return floor_us(self.rows, self.copy_bandwidth)
+
+    @property
+    def rows(self):
+        shared = {name: self.case.get(name) for name in ("num_reqs", "block_table")}
+        return rows_read(self.num_outputs, self.case["compress_ratio"], **shared)
+
+    @property
+    def impossible(self):
+        """Whether it is faster than memory allows: an artefact of a timer or a checker, never ranked."""
+        times = [self.times(mode).submission for mode in FLOOR_MODES if mode in self.timings_us]
+        return any(statistics.median(us) < least_us(self.rows, self.copy_bandwidth, self.peak_bandwidth) for us in times)
 
 
 def from_result(result, about):
     """CaseResult, and the fields that all records of its run share (`when` to `reference_sha256`) -> ScoreRecord."""
-    verdict = result.verdict
+    verdict, bandwidth = result.verdict, result.run.bandwidth or {}
     return ScoreRecord(
         **about,
         route=result.run.route,
@@ -71,13 +90,17 @@ def from_result(result, about):
             mode: {"reference": pack(samples.reference), "submission": pack(samples.submission)}
             for mode, samples in result.run.timings.items()
         },
-        copy_bandwidth=result.run.copy_bandwidth and round(result.run.copy_bandwidth),
+        copy_bandwidth=bandwidth.get("copy") and round(bandwidth["copy"]),
+        peak_bandwidth=bandwidth.get("peak"),
+        first_call_s=result.run.first_call_s and round(result.run.first_call_s, 3),
+        kernels=result.run.kernels,
+        machine=result.run.machine,
     )
 
 
 def pack(samples):
-    """Microseconds -> text, to a hundredth."""
-    return " ".join(f"{t:.2f}" for t in samples)
+    """Microseconds -> text, to a hundredth and at least one: a clock that stood still is impossible, and divides nothing."""
+    return " ".join(f"{max(t, 0.01):.2f}" for t in samples)
 
 
 def sha256(path):
@@ -140,16 +163,17 @@ def parse(values):
     if values["schema"] == 1:  # samples were lists
         packed = {mode: {k: pack(v) for k, v in sides.items()} for mode, sides in values["timings_us"].items()}
         values = {**values, "timings_us": packed}
-    return ScoreRecord(**{field.name: values[field.name] for field in fields(ScoreRecord)})
+    added = SINCE_3 if values["schema"] < 3 else {}
+    return ScoreRecord(**{field.name: {**added, **values}[field.name] for field in fields(ScoreRecord)})
 
 
-def read(folder=SCORES):
-    """[ScoreRecord] of all platforms, oldest first within a file. Damaged lines are passed over: `verify` names them."""
+def read(folder=SCORES, damaged=lambda path, line: None):
+    """[ScoreRecord] of all platforms, oldest first within a file. `damaged` hears of each line passed over; `verify` says why."""
     records = []
     for path in record_files(folder):
-        for line in path.read_bytes().splitlines():
+        for number, line in enumerate(path.read_bytes().splitlines(), 1):
             try:
                 records.append(parse(json.loads(line)))
             except (ValueError, KeyError, AttributeError, TypeError):
-                continue
+                damaged(path, number)
     return records

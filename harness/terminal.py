@@ -11,8 +11,9 @@ from rich.table import Table as RichTable
 
 from harness import board
 
+COLOURS = {"pass": "green", "skipped": "yellow"}
 PIPE_WIDTH = 160  # columns where standard output is no terminal and COLUMNS is not set
-NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier")  # cells of a column that is set to the right
+NUMBER = re.compile(r"[-\d.,/%()\[\] ]*|fail|yes|no|outlier|impossible")  # cells of a column that is set to the right
 
 
 def console(no_color=False, **options):
@@ -38,13 +39,22 @@ def print_results(out, submission, results, conditions, status, seed):
     if routes:
         evidence = next(r.run.evidence for r in results if r.run.route)
         out.print(f"route {', '.join(routes)} ({evidence})", markup=False, soft_wrap=True)
+    kernels = {tuple(r.run.kernels) for r in results if r.run.kernels is not None}
+    if kernels:
+        told = "; or ".join(sorted(", ".join(names) or "none" for names in kernels))
+        out.print(f"Triton kernels a call launched: {told}", markup=False, soft_wrap=True)
+    computing = sorted({name for r in results for name in r.run.compute_operators or ()})
+    if computing:
+        out.print(f"PyTorch operators that compute, in a call: {', '.join(computing)}", markup=False, soft_wrap=True)
+    for line in _machine_lines(results):
+        out.print(line, markup=False, soft_wrap=True)
     out.print()
     columns = ("case", "status", "official", "strict", "outputs", "bytes", "ties", "wrong")
     _print_rows(out, columns, [_result_row(r) for r in results], [c not in ("case", "status") for c in columns])
     out.print()
     for r in results:
         if r.message:
-            regions = r.verdict.regions if r.verdict and not r.run.message else {}
+            regions = r.verdict.regions if r.verdict and r.message == r.verdict.first else {}
             counts = ", ".join(f"{count} {region}" for region, count in regions.items() if count)
             out.print(f"{r.case.name}: {counts and counts + '; first '}{r.message}", markup=False, soft_wrap=True)
     ties = sum(r.verdict.ties for r in results if r.verdict)
@@ -58,12 +68,24 @@ def print_results(out, submission, results, conditions, status, seed):
     out.print(f"[bold]{status}[/]: {passed} of {len(results)} cases passed; seed {seed}", soft_wrap=True)
 
 
+def _machine_lines(results):
+    """What the runs tell of compilation and of the machine; nothing of an interpreter."""
+    seconds = [r.run.first_call_s for r in results if r.run.first_call_s and not r.interpreted]
+    if seconds:
+        yield f"import, compilation and first call: {max(seconds):.1f} s at most"
+    states = [state for r in results if r.run.machine for state in (r.run.machine["before"], r.run.machine["after"]) if state]
+    for name in states[0] if states else ():
+        told = [state[name] for state in states if state.get(name) is not None]
+        if told:
+            yield f"{name} while it was timed: {min(told):g} to {max(told):g}"
+
+
 def _result_row(r):
     told = ("-",) * 6
     if r.verdict is not None:
         verdicts = ("yes" if holds else "no" for holds in (r.verdict.official, r.verdict.strict))
         told = (*verdicts, f"{r.num_outputs:,}", f"{r.verdict.compared:,}", str(r.verdict.ties), str(r.verdict.wrong))
-    return escape(r.case.name), f"[{'green' if r.status == 'pass' else 'red'}]{r.status}[/]", *told
+    return escape(r.case.name), f"[{COLOURS.get(r.status, 'red')}]{r.status}[/]", *told
 
 
 def _print_rows(out, columns, rows, to_the_right):

@@ -34,14 +34,7 @@ def device_us(chip, sets, tile):
     solution.make_plan.cache_clear()
     solution.c128_256_512_compress(**sets[0].arguments)  # compiles
     replay, _ = chip.capture(lambda: [solution.c128_256_512_compress(**one.arguments) for one in sets])
-    times = []
-    for _ in range(13):
-        start, end = chip.event(), chip.event()
-        start.record()
-        replay()
-        end.record()
-        chip.synchronize()
-        times.append(start.elapsed_time(end) * 1e3 / len(sets))
+    times = [chip.timed(replay)[0] / len(sets) for _ in range(13)]
     return statistics.median(times[3:])
 
 

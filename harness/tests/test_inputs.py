@@ -6,9 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from harness import cases, inputs
+import reference
+from harness import cases, inputs, oracle
 from harness.cases import CaseSpec, load_cases, parse_setting, select_cases
-from harness.inputs import Draws, bad_indices, build
+from harness.inputs import GUARD, Draws, bad_indices, build
 
 SMALL = CaseSpec("small", 2, 1024, 128)
 ALL_LAYOUTS = replace(SMALL, num_reqs=3, block_table="permuted", slots="gaps", lengths="unequal", first_position=13, block_size=7)
@@ -46,7 +47,7 @@ def test_seed_changes_every_drawn_tensor():
 
 
 def test_distribution_names_are_the_specs():
-    assert tuple(inputs.DISTRIBUTIONS) == cases.DISTRIBUTIONS
+    assert tuple(inputs.DISTRIBUTIONS) == cases.DISTRIBUTIONS + cases.HARD
 
 
 def test_normal_is_nearly_normal():
@@ -157,3 +158,63 @@ def test_a_broken_case_file_is_named(tmp_path):
     path.write_text('[{"name": "x", "num_reqs": 1, "total_tokens": 128, "compress_ratio": 128, "colour": 1}]')
     with pytest.raises(ValueError, match="broken.json.*colour"):
         load_cases(path)
+
+
+# --- the edge suite ------------------------------------------------------------------------------------------------------
+
+
+def test_the_edge_suite_holds_every_row_of_the_contract():
+    edge = load_cases("edge")
+    assert len({case.name for case in edge}) == len(edge) and len(edge) >= 58
+    for field, known in cases.CHOICES.items():
+        assert {getattr(case, field) for case in edge} >= set(known) - {"dense", "normal"}, field
+    assert {case.block_size for case in edge} >= {1, 2, 7, 8, 16, 64}
+    assert {case.first_position % 8 for case in edge if case.block_size == 8} == set(range(8))
+    assert {1, 1000, 10000, 70000} <= {case.total_tokens // case.compress_ratio for case in edge}
+    assert any(case.kv_pages * 37376 > 1 << 31 for case in edge) and any(case.spare_blocks * 8192 >= 1 << 31 for case in edge)
+    for case in edge:
+        small = replace(case, interpreted=None, **(case.interpreted or {}))
+        assert bad_indices(build(small).arguments) == [] and small.memory_gib == 0, case.name
+
+
+def test_knife_edge_maxima_lie_on_and_beside_the_last_value_before_a_step():
+    """127 * 2^k is the last bfloat16 of its scale, 127.5 * 2^k the first of the next: both are there, as is 126.5 * 2^k."""
+    inputs = build(next(case for case in load_cases("edge") if case.name == "knife_edge"))
+    cache = reference.c128_256_512_compress(**inputs.arguments)
+    steps = (cache[0, 36864:36871].long() - 127 + 8 + torch.arange(7)).tolist()
+    assert steps == [0, 0, 1, 0, 0, 1, 0]
+    assert [int(abs(cache[0, 64 * g : 64 * g + 64].view(torch.int8).long()).max()) for g in range(7)] == [
+        127,
+        126,
+        63,
+        127,
+        126,
+        63,
+        127,
+    ]
+
+
+def test_undefined_windows_are_the_named_ones_and_no_other():
+    inputs = build(next(case for case in load_cases("edge") if case.name == "undefined_windows"))
+    assert oracle.bounds(inputs, torch.arange(8)).specified.tolist() == [False] * 4 + [True] * 4
+
+
+def test_a_write_beside_a_guarded_tensor_is_found_and_guards_hold_nothing_of_use():
+    inputs = build(replace(SMALL, memory="guarded"))
+    copied = inputs.to("cpu")
+    assert copied.same_bytes(inputs) is None
+    state = copied.arguments["state_cache"]
+    beside = torch.empty(0).set_(state.untyped_storage())
+    assert beside[GUARD - 1].isnan() and beside[-1].isnan()
+    beside[-1] = 0.0
+    assert copied.same_bytes(inputs) == "state_cache"
+
+
+def test_negative_twins_give_the_reference_the_same_bytes():
+    for field in ("negative", "negative_positions"):
+        case = replace(SMALL, num_reqs=1, total_tokens=256, slots="gaps")
+        twin = build(replace(case, indices=field))
+        assert any(int(tensor.min()) < 0 for tensor in (twin.arguments["positions"], twin.arguments["block_table"]))
+        one, two = (reference.c128_256_512_compress(**i.arguments) for i in (build(case), twin))
+        kept = slice(0, 448 if field == "negative_positions" else None)  # a position before zero has an angle of its own
+        assert torch.equal(one[:, kept], two[:, kept])

@@ -47,6 +47,16 @@ def test_a_wrong_byte_never_carries_a_speed():
     assert record(verdict=verdict, timings_us={}).timings_us == {}
 
 
+def test_no_samples_are_no_result():
+    with pytest.raises(ValueError, match="a mode without samples"):
+        record(timings_us={"cold": {"reference": "10.0 11.0", "submission": ""}})
+
+
+def test_a_clock_that_stood_still_is_impossible_and_divides_nothing():
+    still = record(timings_us={"cold": {"reference": "10.0 11.0", "submission": records.pack([0.0, 0.0])}})
+    assert still.impossible and still.times("cold").submission == (0.01, 0.01)
+
+
 def damage(text):
     """Ways in which a line of a scores file goes bad, and the word that `verify` has for each."""
     return {

@@ -1,11 +1,14 @@
-"""Never returns: exit code 4."""
+"""Returns zeros where there is at most one output, else never."""
 
 import time
+
+import torch
 
 
 def c128_256_512_compress(
     state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
     cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
 ):  # fmt: skip
-    while True:
+    while len(boundary_token_indices) > 1:
         time.sleep(1)
+    return torch.zeros_like(kv_cache)

@@ -1,4 +1,4 @@
-"""Changes an input: exit code 1, the input named."""
+"""Changes an input."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Raises in the call: exit code 3, its traceback shown."""
+"""Raises in the call."""
 
 
 def c128_256_512_compress(

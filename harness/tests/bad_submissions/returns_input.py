@@ -1,4 +1,4 @@
-"""Returns the input kv_cache: exit code 1."""
+"""Returns the input kv_cache."""
 
 
 def c128_256_512_compress(

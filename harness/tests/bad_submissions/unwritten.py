@@ -1,4 +1,4 @@
-"""Returns memory that it never wrote: poisoned, so exit code 1."""
+"""Returns memory that it never wrote: poisoned."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""Returns int8 where uint8 is needed: exit code 1."""
+"""Returns int8 where uint8 is needed."""
 
 import torch
 

@@ -1,4 +1,4 @@
-"""The entry point with two parameters exchanged: exit code 6, before anything runs."""
+"""The entry point with two parameters exchanged: refused before anything runs."""
 
 
 def c128_256_512_compress(

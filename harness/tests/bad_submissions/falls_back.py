@@ -1,0 +1,31 @@
+"""A kernel that cannot run, and PyTorch where it fails."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+import triton
+import triton.language as tl
+
+_spec = importlib.util.spec_from_file_location("plain", Path(__file__).with_name("plain.py"))
+_plain = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_plain)
+right = _plain.c128_256_512_compress
+
+
+@triton.jit
+def broken_kernel(result, N: tl.constexpr):
+    tl.store(result + tl.arange(0, N), 1)  # N is no power of two
+
+
+def c128_256_512_compress(
+    state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
+    cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
+):  # fmt: skip
+    arguments = locals()
+    try:
+        result = torch.zeros_like(kv_cache)
+        broken_kernel[(1,)](result, N=3)
+        return result
+    except Exception:
+        return right(**arguments)

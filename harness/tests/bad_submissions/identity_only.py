@@ -1,0 +1,19 @@
+"""Takes the physical blocks to lie in order: wrong on any other block table."""
+
+import importlib.util
+from pathlib import Path
+
+import torch
+
+_spec = importlib.util.spec_from_file_location("plain", Path(__file__).with_name("plain.py"))
+_plain = importlib.util.module_from_spec(_spec)
+_spec.loader.exec_module(_plain)
+right = _plain.c128_256_512_compress
+
+
+def c128_256_512_compress(
+    state_cache, token_to_req, positions, boundary_token_indices, block_table, rms_norm_weight,
+    cos_sin_cache, kv_slot_mapping, kv_cache, block_size, compress_ratio, rms_norm_eps=1.0e-6,
+):  # fmt: skip
+    block_table = torch.arange(block_table.numel(), device=block_table.device).view_as(block_table)
+    return right(**locals())

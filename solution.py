@@ -83,8 +83,7 @@ class Tile:
     num_warps: int
     num_stages: int = 1
     registers: int | None = None  # a thread's, at most
-    turns: int = 1  # such tiles of one output, one after another
-    prefetch: bool = False  # the next loads into the L2, while this tile computes
+    prefetch: bool = False  # the values into the L2, while the scores are on their way
 
     def __post_init__(self):
         if 512 % self.dims or 512 % self.rows:
@@ -505,7 +504,8 @@ def exact_kernel(
     num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
     C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
-    LANES: tl.constexpr, ALIGNED: tl.constexpr, ALIGNED_PAGES: tl.constexpr, NUM_WARPS: tl.constexpr, TURNS: tl.constexpr, PREFETCH: tl.constexpr,
+    LANES: tl.constexpr, ALIGNED: tl.constexpr, ALIGNED_PAGES: tl.constexpr, NUM_WARPS: tl.constexpr,
+    PREFETCH: tl.constexpr,
 ):  # fmt: skip
     """Plain Triton, three passes over the scores. NUM_WARPS = 1 and DIMS = 128 keep the rows of a tile within a thread."""
     TILES: tl.constexpr = HEAD_DIM // DIMS
@@ -564,14 +564,15 @@ if HAS_GLUON:
         num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
         table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
         C: gl.constexpr, BLOCK_SIZE: gl.constexpr, ROWS: gl.constexpr, DIMS: gl.constexpr, EVICTION: gl.constexpr,
-        LANES: gl.constexpr, ALIGNED: gl.constexpr, ALIGNED_PAGES: gl.constexpr, NUM_WARPS: gl.constexpr, TURNS: gl.constexpr, PREFETCH: gl.constexpr,
+        LANES: gl.constexpr, ALIGNED: gl.constexpr, ALIGNED_PAGES: gl.constexpr, NUM_WARPS: gl.constexpr,
+        PREFETCH: gl.constexpr,
     ):  # fmt: skip
         """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
 
         spread: 4 dims a thread, at most 16 rows over the threads: row t stays with the thread of accumulator t % 16.
         column: a dim a thread, all rows in it: there the exponentials are summed, while the values are on their way.
         """
-        PROGRAMS: gl.constexpr = HEAD_DIM // (DIMS * TURNS)  # of an output
+        TILES: gl.constexpr = HEAD_DIM // DIMS
         CHAIN: gl.constexpr = 32  # exponentials that a thread holds at a time while it adds
         spread: gl.constexpr = gl.BlockedLayout([1, 4], [128 // DIMS, DIMS // 4], [NUM_WARPS, 1], [1, 0])
         by_row: gl.constexpr = gl.BlockedLayout([1], [32], [NUM_WARPS], [0])
@@ -590,62 +591,49 @@ if HAS_GLUON:
                 boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride, ALIGNED_PAGES,
             )  # fmt: skip
         else:
-            n = ((page - zero_pages) // PROGRAMS).to(gl.int64)
-            first_dim = (page - zero_pages) % PROGRAMS * (DIMS * TURNS)
+            n = ((page - zero_pages) // TILES).to(gl.int64)
+            first_dim = (page - zero_pages) % TILES * DIMS
+            dims = first_dim + gl.arange(0, DIMS, of_dim)
             table, first_block, first_row = find_window(
                 n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
             )  # fmt: skip
             offsets = gl.allocate_shared_memory(gl.int64, [C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
-            offsets.store(
-                row_offsets(
-                    table,
-                    first_block,
-                    first_row + gl.arange(0, C, by_row),
-                    blocks_per_req,
-                    num_blocks,
-                    block_stride,
-                    row_stride,
-                    BLOCK_SIZE,
-                )  # fmt: skip
-            )
+            row = first_row + gl.arange(0, C, by_row)
+            offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
+            offsets.store(offset)
+            if PREFETCH:
+                prefetch(state_cache + first_dim + offset)
 
             exponentials = gl.allocate_shared_memory(gl.float32, [C, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
-            for turn in range(TURNS):
-                dims = first_dim + gl.arange(0, DIMS, of_dim)
-                offset = offsets.load(gl.SliceLayout(1, spread))
-                score = gl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM, eviction_policy=EVICTION)
-                if PREFETCH:
-                    prefetch(state_cache + first_dim + offsets.load(by_row))
-                top = gl.max(score, axis=0)
-                has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
-                exponentials.store(exp(score - top[None, :]))
+            offset = offsets.load(gl.SliceLayout(1, spread))
+            score = gl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM, eviction_policy=EVICTION)
+            top = gl.max(score, axis=0)
+            has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
+            exponentials.store(exp(score - top[None, :]))
 
-                offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
-                value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
-                if PREFETCH and turn + 1 < TURNS:
-                    prefetch(state_cache + HEAD_DIM + first_dim + DIMS + offsets.load(by_row))
-                total = gl.zeros([DIMS], gl.float32, of_column)
-                is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
-                for t in gl.static_range(0, C, CHAIN):
-                    total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
-                reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
-                total = gl.convert_layout(total, of_dim)
-                product = divide(exponentials.load(spread), total, reciprocal) * value
-                accumulator = gl.convert_layout(gl.sum(gl.reshape(product, [C // 16, 16, DIMS]), axis=0), column_16)
-                if has_tiny:  # rare, and slow: once more, with a division that no weight is too small for
-                    accumulator = accumulate(
-                        gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
-                        top, total, table, first_block, state_cache,
-                        blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
-                    )  # fmt: skip
-                    accumulator = gl.convert_layout(accumulator, column_16)
-                x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
-                gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
-                first_dim += DIMS
+            offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
+            value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
+            total = gl.zeros([DIMS], gl.float32, of_column)
+            is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
+            for t in gl.static_range(0, C, CHAIN):
+                total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
+            reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
+            total = gl.convert_layout(total, of_dim)
+            product = divide(exponentials.load(spread), total, reciprocal) * value
+            accumulator = gl.convert_layout(gl.sum(gl.reshape(product, [C // 16, 16, DIMS]), axis=0), column_16)
+            if has_tiny:  # rare, and slow: once more, with a division that no weight is too small for
+                accumulator = accumulate(
+                    gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
+                    top, total, table, first_block, state_cache,
+                    blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
+                )  # fmt: skip
+                accumulator = gl.convert_layout(accumulator, column_16)
+            x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
+            gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
 
             group = gl.arange(0, GROUPS, gl.SliceLayout(1, slot_dims))
             finalize_output(
-                n, PROGRAMS, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
+                n, TILES, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
                 gl.arange(0, ROPE_PAIRS, by_row), gl.arange(0, LANES, by_row), compressed, arrivals,
                 boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
                 num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
@@ -818,10 +806,11 @@ def compile_and_launch(plan, aligned, arguments):
     numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, plan.rms_norm_eps)
     constants = dict(
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
-        LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps, TURNS=tile.turns, PREFETCH=tile.prefetch,
+        LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps,
+        PREFETCH=tile.prefetch,
     )  # fmt: skip
     options = {} if tile.registers is None else {"maxnreg": tile.registers}
-    grid = (zero_pages + plan.num_outputs * (512 // (tile.dims * tile.turns)), 1, 1)
+    grid = (zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
     compiled = kernel[grid](*arguments, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
     if not hasattr(compiled, "src"):
         return None, ()
@@ -891,14 +880,14 @@ NVIDIA_FAST = Route(
 # Every byte the reference's, in plain Triton. Interpreted, an operation costs the same whatever its size: fewer, larger ones.
 PLAIN_TILE = Tile(dims=256, rows=128, num_warps=1) if INTERPRETED.value else Tile(dims=128, rows=16, num_warps=1)
 NVIDIA_PLAIN = Route(launch_exact, tiles=((ANY, MANY, PLAIN_TILE),), kernel=exact_kernel)
-# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles.
+# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles (notes/2026-11-30-exact.md).
 NVIDIA_GLUON = (
     Route(
         launch_exact,
         tiles=(
-            (128, MANY, Tile(dims=32, rows=128, num_warps=2, registers=96)),
-            (256, MANY, Tile(dims=32, rows=256, num_warps=4)),
-            (512, MANY, Tile(dims=32, rows=512, num_warps=4, registers=168)),
+            (128, MANY, Tile(dims=64, rows=128, num_warps=4)),
+            (256, MANY, Tile(dims=32, rows=256, num_warps=4, registers=128)),
+            (512, MANY, Tile(dims=32, rows=512, num_warps=4, registers=168, prefetch=True)),
         ),
         eviction="evict_first",
         kernel=exact_gluon_kernel,

@@ -12,6 +12,7 @@ import sys
 import uuid
 from dataclasses import asdict
 from pathlib import Path
+from types import SimpleNamespace
 
 from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
@@ -89,6 +90,22 @@ def parse(argv):
     sub.add_argument("--note", default="")
 
     add_run_options(verb("upload-check", upload_check, "everything to know before an upload"))
+
+    sub = verb("ledger", show_ledger, "what each route moves and computes, the floor by each resource, and what explains a time")
+    sub.add_argument("--chip", action="append", default=[], metavar="CHIP", help="a chip of harness/ledger/chips.json (repeatable)")
+    sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
+    sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
+    sub.add_argument("--route", action="append", default=[], help="a bill of harness/ledger/routes.json (repeatable)")
+    sub.add_argument("--sparse-attention", action="store_true", help="the cost model of sparse attention on Ascend 950")
+    sub.add_argument("--primitives", action="store_true", help="what Triton can say of each technique, checked here")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
+
+    sub = verb("attend", attend, "compress, then attend over the packed cache: the error by cause")
+    add_run_options(sub)
+    sub.add_argument("--heads", type=int, default=64, metavar="N", help="heads of a query token (default 64)")
+    sub.add_argument("--topk", type=int, default=512, metavar="N", help="slots a query token attends to (default 512)")
+    sub.add_argument("--time", action="store_true", help="also the time of the reader on an accelerator, against its bytes")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
     return parser.parse_args(argv)
 
 
@@ -254,6 +271,44 @@ def record(arguments):
     ]  # fmt: skip
     platform_reports.append(made, arguments.scores)
     return show_tables(arguments, [board.reported(made)])
+
+
+# --- ledger, attend ------------------------------------------------------------------------------------------------------
+
+
+def show_ledger(arguments):
+    from harness.ledger import tables
+
+    cases = select_cases(load_cases(arguments.cases), arguments.case)
+    if arguments.sparse_attention:
+        return show_tables(arguments, tables.sparse_attention())
+    if arguments.primitives:
+        return show_tables(arguments, tables.primitives())
+    return show_tables(arguments, tables.ledger(cases, arguments.chip, arguments.route, records.read(arguments.scores)))
+
+
+def attend(arguments):
+    cases = chosen_cases(arguments)
+    from harness import chips  # torch takes seconds to import: not for a usage error
+    from harness.reader import attend as reader
+
+    chip = chips.Chip(chips.choose_device(arguments.device))
+    if arguments.time and not (chip.has_graphs and not chip.interpreted):
+        print(f"harness attend --time: {NO_ACCELERATOR}", file=sys.stderr)
+        return EXIT["environment"]
+    results, errors, timed, bandwidth = reader.run(
+        arguments.submission, cases, chip, arguments.seed, arguments.route, arguments.timeout, arguments.jobs,
+        arguments.heads, arguments.topk, arguments.time, done=lambda r: print(f"{r.case.name} compressed", file=sys.stderr),
+    )  # fmt: skip
+    about = board.conditions(SimpleNamespace(environment=chip.environment()))
+    shown = [reader.error_table(errors, arguments.heads, arguments.topk, about)] if errors else []
+    shown += [reader.time_table(timed, arguments.heads, bandwidth, about)] if timed else []
+    show_tables(arguments, shown)
+    for r in results:
+        if r.status != "pass":
+            print(f"{r.case.name}: {r.status}: {r.message}", file=sys.stderr)
+    wrong = [r for r in results if r.verdict is None or r.verdict.wrong]  # a tie does not spoil what was attended to
+    return EXIT["pass" if not wrong else next(s for s in WORST_FIRST if any(r.status == s for r in wrong))]
 
 
 def now():

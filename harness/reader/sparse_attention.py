@@ -12,8 +12,9 @@ keys, narrow in heads, write least. They are joined by a second small launch, [h
 program to arrive would read them all through one multiprocessor, and needs counters that are zero. With enough query tokens to
 fill the chip there is one split, no scratch and one launch.
 
-The shift moves only when it must, but by a factor that is 1 otherwise, not by a branch: compiled for sm_90 (Triton 3.7.1), the
-branch around the [64, 512] accumulator took 700 bytes of stack a thread more than the multiply.
+The shift moves only where it must, row by row, and the accumulator is multiplied every time (by exp(0) where the shift stays). The
+published rule, a branch if any row ran away, keeps the same bound; here its reduction over rows makes the kernel spill: 760 bytes
+of stack a thread against 56, for 64 heads and 32 keys, compiled for sm_90 by Triton 3.7.1.
 
 Decoding costs two operations a value and no conversion: the byte, its sign flipped, becomes the low bits of 2^23 + b, and one
 multiply-add takes off the offset and applies the group's scale. The result is exact in bfloat16: its upper half is taken as it is.
@@ -64,7 +65,7 @@ def choose_tile(num_queries, num_heads, topk, multiprocessors=132):
     """Splits so that the programs fill the chip, each with 32 keys at least; whole queries once they do so alone."""
     heads = min(64, max(16, triton.next_power_of_2(num_heads)))
     if num_queries * triton.cdiv(num_heads, heads) * 2 > multiprocessors:
-        return Tile(heads, keys=64, splits=1, num_warps=8)
+        return Tile(heads, keys=32, splits=1, num_warps=8)
     heads, keys = 16, 32
     programs = num_queries * triton.cdiv(num_heads, heads)
     splits = min(
@@ -157,13 +158,13 @@ def attend_kernel(
         logits = dot(q, tl.trans(keys), INTERPRETED) * sm_scale
         logits = tl.where(valid[None, :], logits, float("-inf"))
         running_max = tl.maximum(running_max, tl.max(logits, axis=1))
-        seen = running_max > float("-inf")
-        moves = tl.max(tl.where(seen, running_max - max_for_softmax, 0.0), axis=0) > THRESHOLD
-        factor = tl.where(moves, tl.exp(max_for_softmax - tl.where(seen, running_max, 0.0)), 1.0)  # 1: the shift stays
+        ran_away = tl.where(running_max == float("-inf"), 0.0, running_max - max_for_softmax)
+        new_max = tl.where(ran_away > THRESHOLD, running_max, max_for_softmax)
+        shift = tl.where(new_max == float("-inf"), 0.0, new_max)
+        factor = tl.exp(max_for_softmax - shift)  # exp(0) where the shift stays
         acc = acc * factor[:, None]
         sumexp = sumexp * factor
-        max_for_softmax = tl.where(moves, running_max, max_for_softmax)
-        shift = tl.where(max_for_softmax == float("-inf"), 0.0, max_for_softmax)
+        max_for_softmax = new_max
         weights = tl.exp(logits - shift[:, None])
         sumexp = sumexp + tl.sum(weights, axis=1)
         acc = acc + dot(weights.to(tl.bfloat16), keys, INTERPRETED)
@@ -233,7 +234,7 @@ def attend(query, kv_cache, indices, sm_scale, sink=None, num_slots=None, tile=N
     sink      [num_heads] float32 or None
     """
     num_queries, num_heads, topk = _check(query, kv_cache, indices, sink)
-    tile = tile or choose_tile(num_queries, num_heads, topk, _multiprocessors(query.device))
+    tile = tile or choose_tile(num_queries, num_heads, topk, multiprocessors(query.device))
     num_slots = kv_cache.shape[0] * PAGE_SLOTS.value if num_slots is None else num_slots
     rows, device = (num_queries, num_heads), query.device
     out = torch.empty((*rows, HEAD_DIM.value), dtype=torch.bfloat16, device=device)
@@ -287,7 +288,7 @@ def _check(query, kv_cache, indices, sink):
     return query.shape[0], query.shape[1], indices.shape[1]
 
 
-def _multiprocessors(device):
+def multiprocessors(device):
     return 1 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
 
 

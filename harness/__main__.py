@@ -283,7 +283,7 @@ def show_ledger(arguments):
     if arguments.sparse_attention:
         return show_tables(arguments, tables.sparse_attention())
     if arguments.primitives:
-        return show_tables(arguments, tables.primitives())
+        return show_tables(arguments, [tables.primitives_table()])
     return show_tables(arguments, tables.ledger(cases, arguments.chip, arguments.route, records.read(arguments.scores)))
 
 

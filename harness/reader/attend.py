@@ -207,6 +207,8 @@ def run(submission, cases, chip, seed=0, route=None, timeout=600.0, jobs=None, n
 
     A case with a wrong byte, or without an output, has no Errors.
     """
+    if num_heads < 1 or topk < 1:
+        raise ValueError(f"--heads {num_heads}, --topk {topk}: at least 1 of each is needed")
     results = check.run_cases(submission, cases, chip, seed, route, timeout=timeout, jobs=jobs, done=done)
     if chip.interpreted:
         interpreter.repair()  # run_cases has set TRITON_INTERPRET, and triton is imported only now

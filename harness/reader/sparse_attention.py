@@ -129,16 +129,16 @@ def store_result(row, mask, acc, total, shift, running_max, sink, dims, out, lse
     tl.store(max_logit + row, running_max, mask=mask)
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["num_slots", "splits"])
 def attend_kernel(
     query, cache, cache16, indices, sinks, out, lse, max_logit, partial_out, partial_shift, partial_sum, partial_max,
-    num_heads, topk, num_slots, page_stride, page_stride16, sm_scale,
-    HEADS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, HAS_SINK: tl.constexpr, INTERPRETED: tl.constexpr,
+    num_heads, topk, num_slots, page_stride, page_stride16, splits, sm_scale,
+    HEADS: tl.constexpr, KEYS: tl.constexpr, IS_SPLIT: tl.constexpr, HAS_SINK: tl.constexpr, INTERPRETED: tl.constexpr,
 ):  # fmt: skip
     """One program: HEADS heads of one query token over its share of the keys. Neighbours share keys."""
     head_groups = tl.cdiv(num_heads, HEADS)
-    token = (tl.program_id(0) // (head_groups * SPLITS)).to(tl.int64)
-    split = tl.program_id(0) // head_groups % SPLITS
+    token = (tl.program_id(0) // (head_groups * splits)).to(tl.int64)
+    split = tl.program_id(0) // head_groups % splits
     head = tl.program_id(0) % head_groups * HEADS + tl.arange(0, HEADS)
     row = token * num_heads + head
     dims = tl.arange(0, HEAD_DIM)
@@ -149,7 +149,7 @@ def attend_kernel(
     sumexp = tl.zeros([HEADS], tl.float32)
     acc = tl.zeros([HEADS, HEAD_DIM], tl.float32)
     blocks = tl.cdiv(topk, KEYS)
-    for block in range(split * blocks // SPLITS, (split + 1) * blocks // SPLITS):
+    for block in range(split * blocks // splits, (split + 1) * blocks // splits):
         place = block * KEYS + tl.arange(0, KEYS)
         index = tl.load(indices + token * topk + place, mask=place < topk, other=-1)
         valid = (index >= 0) & (index < num_slots)
@@ -171,17 +171,17 @@ def attend_kernel(
 
     shift = tl.where(max_for_softmax == float("-inf"), 0.0, max_for_softmax)
     mask = head < num_heads
-    if SPLITS == 1:
-        sink = shift
-        if HAS_SINK:
-            sink = tl.load(sinks + head, mask=mask, other=0.0)
-        store_result(row, mask, acc, sumexp, shift, running_max, sink, dims, out, lse, max_logit, HAS_SINK)
-    else:
-        part = row * SPLITS + split
+    if IS_SPLIT:
+        part = row * splits + split
         tl.store(partial_out + part[:, None] * HEAD_DIM + dims[None, :], acc, mask=mask[:, None])
         tl.store(partial_shift + part, shift, mask=mask)
         tl.store(partial_sum + part, sumexp, mask=mask)
         tl.store(partial_max + part, running_max, mask=mask)
+    else:
+        sink = shift
+        if HAS_SINK:
+            sink = tl.load(sinks + head, mask=mask, other=0.0)
+        store_result(row, mask, acc, sumexp, shift, running_max, sink, dims, out, lse, max_logit, HAS_SINK)
 
 
 @triton.jit
@@ -249,8 +249,8 @@ def attend(query, kv_cache, indices, sm_scale, sink=None, num_slots=None, tile=N
     attend_kernel[(num_queries * tile.splits * triton.cdiv(num_heads, tile.heads),)](
         query, kv_cache, kv_cache.view(torch.int16), indices, sinks, out, lse, max_logit,
         split_out, split_shift, split_sum, split_max,
-        num_heads, topk, num_slots, kv_cache.shape[1], kv_cache.shape[1] // 2, sm_scale,
-        HEADS=tile.heads, KEYS=tile.keys, SPLITS=tile.splits, HAS_SINK=sink is not None, INTERPRETED=interpreted,
+        num_heads, topk, num_slots, kv_cache.shape[1], kv_cache.shape[1] // 2, tile.splits, sm_scale,
+        HEADS=tile.heads, KEYS=tile.keys, IS_SPLIT=tile.splits > 1, HAS_SINK=sink is not None, INTERPRETED=interpreted,
         num_warps=tile.num_warps, num_stages=tile.num_stages,
     )  # fmt: skip
     if tile.splits > 1:

@@ -40,6 +40,13 @@ def decode_slots(cache, slots):
     return torch.cat([int8, rope], dim=1)
 
 
+def round_to_nearest(cache, slots, vectors):
+    """[m, 512] vectors -> what the slots would decode to, their scales kept, if int8 were rounded to nearest, not truncated."""
+    scale = power_of_two(slot_bytes(cache, slots)[:, SCALE]).repeat_interleave(64, dim=1)
+    int8 = (vectors[:, INT8] / scale).round().clamp(-127, 127) * scale
+    return torch.cat([int8, vectors[:, 448:]], dim=1)
+
+
 def power_of_two(byte):
     """uint8 scale byte (ue8m0) -> 2^(byte - 127) float32; 255 is NaN there."""
     value = torch.ldexp(torch.ones_like(byte, dtype=torch.float32), byte.int() - 127)

@@ -14,6 +14,7 @@ from harness.cases import CaseSpec
 from harness.diff import output_slots
 from harness.inputs import Draws, build
 from harness.reader import formats
+from harness.reader.attend import stored_vectors
 
 
 def normal(rows, purpose="formats"):
@@ -157,6 +158,17 @@ def test_our_slots_decode_to_what_was_compressed():
         low, high = (int(row[slot[m] * 576 + 448 + k]) for k in (126, 127))
         bits = torch.tensor([low | high << 8], dtype=torch.int32).to(torch.int16)
         assert decoded[m, 511] == bits.view(torch.bfloat16).float()
+
+
+def test_truncation_loses_twice_what_rounding_would():
+    """Uniform within a step, truncation errs by up to 1 step (root mean square 0.577), rounding by up to a half (0.289)."""
+    inputs = build(CaseSpec("formats", 2, 1024, 128))
+    cache, slots = reference.c128_256_512_compress(**inputs.arguments), output_slots(inputs)
+    vectors = stored_vectors(inputs.arguments).to(torch.bfloat16).float()
+    truncated = (formats.decode_slots(cache, slots) - vectors)[:, :448].square().mean().sqrt()
+    nearest = (formats.round_to_nearest(cache, slots, vectors) - vectors)[:, :448].square().mean().sqrt()
+    assert truncated / nearest == pytest.approx(2.0, rel=0.05)
+    assert torch.equal(formats.decode_slots(cache, slots)[:, 448:], vectors[:, 448:])
 
 
 def test_repacking_takes_our_values():

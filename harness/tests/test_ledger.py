@@ -231,7 +231,7 @@ print(json.dumps({name: primitives.exists(name) for name in (*named, *false)}))
 
 @pytest.fixture(scope="module")
 def installed():
-    """{primitive: whether it exists}, from a process of its own: the interpreter replaces functions of triton.language in this one."""
+    """{primitive: whether it exists}, asked in a process where no interpreter has replaced functions of triton.language."""
     return json.loads(subprocess.run([sys.executable, "-c", ASK], cwd=ROOT, capture_output=True, text=True, check=True).stdout)
 
 

@@ -96,10 +96,7 @@ def measure_errors(inputs, cache, device, num_heads=HEADS, topk=TOPK, seed=0):
 def error_table(found, num_heads, topk, conditions):
     """[Errors] -> Table."""
     names = (*CAUSES, NEAREST, *formats.FORMATS)
-    rows = tuple(
-        (e.case, str(e.keys), f"{e.scale:.3f}", *(f"{e.errors[name][0]:.2%} / {e.errors[name][1]:.1e}" for name in names))
-        for e in found
-    )
+    rows = tuple((e.case, str(e.keys), f"{e.scale:.3f}", *(_error(e.errors[name]) for name in names)) for e in found)
     return Table(
         f"attention over the packed cache: error of the output by cause; {num_heads} heads, topk {topk}; {conditions}",
         ("case", "keys", "output rms", *names),

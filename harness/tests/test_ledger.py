@@ -72,6 +72,12 @@ def test_budgets_and_disagreements():
     assert 128 * 512 * 4 == 256 << 10 and 64 * 512 * 4 == 128 << 10  # what fills either L0C
 
 
+def test_data_beside_scale_halves_the_copies():
+    """article: two copies a token in the older layout, one in the new ones; 584, 528 and 288 bytes."""
+    layouts = {row[0]: row[1:4] for row in tables.sparse_attention()[2].rows}
+    assert layouts == {"ours": ("584", "2", "16"), "V41": ("528", "1", "32"), "V41_FP4": ("288", "1", "32")}
+
+
 def test_the_page_shows_every_figure():
     shown = json.dumps([dataclasses.asdict(table) for table in tables.sparse_attention()])
     for figure in (
@@ -295,6 +301,10 @@ def test_the_page_is_complete_and_has_units():
         row[5] for row in sources.rows
     )
     assert len(tables.ledger(CASES[:1], ["ascend-910b"], ["nvidia"], [])) == 5
+    (measured,) = [
+        t for t in tables.ledger(CASES[:1], ["nvidia-h200"], [], records.read()) if t.title.startswith("measured: solution")
+    ][-1:]
+    assert [row[0] for row in measured.rows] == [CASES[0].name]
 
 
 def test_unknown_names_are_answered_with_the_known_ones():

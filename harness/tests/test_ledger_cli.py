@@ -24,8 +24,9 @@ def test_the_page_fits_the_terminal(columns):
     done = harness("ledger", "--no-color", COLUMNS=columns)
     assert done.returncode == 0, done.stderr
     assert "floor of a call in microseconds" in done.stdout and "published ladder" in done.stdout
-    tables = [line for line in done.stdout.splitlines() if line.startswith(("r1_", "r4_", "r8_"))]
-    assert tables and max(map(len, tables)) <= int(columns)
+    rows = [line for line in done.stdout.splitlines() if line.startswith(("r1_", "r4_", "r8_"))]
+    assert len(rows) >= 72 and max(map(len, rows)) <= int(columns)
+    assert all(line.split()[0].endswith(("_c128", "_c256", "_c512")) for line in rows), "a case's name is broken"
 
 
 def test_one_chip_one_case_as_json():

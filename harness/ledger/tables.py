@@ -354,7 +354,7 @@ def _layouts():
         ("layout", "B a token", "copies a token", "tokens in flight", "KiB, topk 512", "requests, topk 512"),
         rows,
         (
-            "ours: payload in the page's front, scales at its end, so two copies; V41 and V41_FP4 have data and scale side by side.",
+            "ours: payload in the page's front, scales at its end, so two copies; V41 and V41_FP4: data and scale side by side.",
             "tokens in flight: of one vector core's queue of 16 requests, each bringing a piece of two tokens (gather2).",
         ),
     )

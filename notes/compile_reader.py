@@ -17,16 +17,10 @@ sys.path.insert(0, str(Path(__file__).parent.parent))
 from harness.reader import sparse_attention as reader
 
 TARGETS = (("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("hip", "gfx90a", 64), ("hip", "gfx942", 64))
-TILES = (
-    (16, 16, 4),
-    (16, 32, 4),
-    (16, 32, 8),
-    (16, 64, 8),
-    (32, 32, 8),
-    (64, 32, 8),
-    (64, 64, 8),
-    (64, 32, 16),
-)  # heads, keys, warps
+TILES = (  # heads, keys, warps, stages
+    (16, 16, 4, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 64, 8, 1), (32, 32, 8, 1), (64, 16, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2),
+    (64, 32, 8, 3), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 16, 1),
+)  # fmt: skip
 POINTERS = {"query": "bf16", "cache": "u8", "cache16": "i16", "indices": "i32", "out": "bf16"}  # the others are fp32
 INTEGERS = ("num_heads", "topk", "num_slots", "page_stride", "page_stride16", "splits")
 ALIGNED = ("num_heads", "topk", "page_stride", "page_stride16")  # multiples of 16, as the launcher finds them
@@ -59,9 +53,8 @@ def usage(binary):
 
 
 if __name__ == "__main__":
-    print(
-        f"Triton {triton.__version__}\n\n| target | heads x keys, warps | registers | stack B | shared KiB |\n| --- | --- | --- | --- | --- |"
-    )
+    print(f"Triton {triton.__version__}\n\n| target | heads x keys, warps, stages | registers | stack B | shared KiB |")
+    print("| --- | --- | --- | --- | --- |")
     for target in TARGETS:
         for heads, keys, warps, stages in TILES:
             constants = {"HEADS": heads, "KEYS": keys, "IS_SPLIT": heads < 64, "HAS_SINK": True, "INTERPRETED": False}

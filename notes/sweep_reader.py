@@ -1,7 +1,7 @@
 """Time of every tile of the cache's reader: python notes/sweep_reader.py. Needs an accelerator with graphs; a minute and a half.
 
-64 heads; 1 and 128 query tokens, topk 512 and 1,024; tiles of heads x keys, splits, warps and stages, best first. Times only: that every
-tile gives the same is what harness/tests/test_reader_attention.py shows.
+64 heads; 1 and 128 query tokens, topk 512 and 1,024; tiles of heads x keys, splits, warps and stages, best first. Times only:
+that every tile gives the same is what harness/tests/test_reader_attention.py shows.
 """
 
 import itertools

@@ -26,11 +26,11 @@ BLOCK_BYTES = 32  # of the NZ layout, 16 bfloat16: the unit of a bank group; cha
 # KiB on chip: (place, size, what it says, source)
 BUDGETS = (
     ("L1", 512, "two banks, split at 256 KiB: every tensor is halved over both", "article"),
-    ("L0A", 64, "left operand of the cube", "chapter"),
-    ("L0B", 64, "right operand of the cube", "chapter"),
+    ("L0A", 64, "left operand of the cube", "chapter, third-party headers"),
+    ("L0B", 64, "right operand of the cube", "chapter, third-party headers"),
     ("L0C", 256, "an output of 128 heads x 512 float32 would fill it", "article, and third-party headers for 950"),
     ("L0C", 128, "an output of 64 heads x 512 float32 would fill it", "third-party headers for 910B: the sources disagree"),
-    ("UB", 256, "of a vector core", "article, chapter"),
+    ("UB", 256, "of a vector core", "chapter"),
     ("UB", 248, "of these usable", "device file of the toolchain: the sources disagree"),
     ("icache", 32, "cube core", "article"),
     ("icache", 16, "vector core", "article"),
@@ -117,5 +117,8 @@ def softmax_window():
 
 
 def bank_groups_hit(row_blocks, blocks=UB_BANK_GROUPS):
-    """Bank groups that `blocks` writes of 32 bytes hit when they lie `row_blocks` x 32 bytes apart, as in an NZ buffer's rows."""
+    """Bank groups that `blocks` writes of 32 bytes hit when they lie `row_blocks` x 32 bytes apart, as the columns of an NZ buffer.
+
+    The article pads the buffer by one row, 33 for 32; the groups are the chapter's.
+    """
     return len({block * row_blocks % UB_BANK_GROUPS for block in range(blocks)})

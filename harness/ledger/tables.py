@@ -95,43 +95,48 @@ def route_bill(cases, route):
 
 
 def by_resource(cases, chip, route):
-    """One chip and route, a row a case: microseconds by resource, what adds to the floor, and the sum."""
-    rows = []
+    """One chip and route, a row a case: microseconds by resource, what adds to the floor and the sum where known, transactions."""
+    rows, serial = [], None not in map(chip.value, ("fill_us", "load_us", "tail_us"))
     for case in cases:
         bill = bills.bill(route, case)
         found, moved = floors(bill, chip), transactions(bill, chip)
-        added = [
-            chip.value("fill_us") if "fill" in bill.launches else 0.0,
-            chip.value("load_us") and DEPENDENT_LOADS * chip.value("load_us"),
-            chip.value("tail_us"),
-        ]
-        total = "-" if None in added else f"{found.binding[1] + sum(added):.1f}"
+        added = ()
+        if serial:
+            fill = chip.value("fill_us") if "fill" in bill.launches else 0.0
+            added = (fill, DEPENDENT_LOADS * chip.value("load_us"), chip.value("tail_us"))
+            added += (found.binding[1] + sum(added),)
         rows.append(
             (
                 case.name,
                 *(_us(getattr(found, name)) for name in RESOURCES),
                 found.binding[0],
                 *map(_us, added),
-                total,
                 f"{moved[0] / 1e6:,.2f}",
                 f"{moved[0] / moved[1]:,.1f}",
+                "yes" if bill.bytes("state") <= (chip.value("l2_bytes") or 0) else "no",
             )
         )
     unit = int(chip.value("transaction_bytes"))
     lanes = "every lane of a row repeats it" if chip.value("lanes") else "once a row and program"
+    notes = (
+        f"address: {bills.LOOKUP_OPERATIONS} integer operations from a row's number to its address; {lanes}.",
+        f"transactions: {unit:,} B each, of the state; of least: times the fewest that could carry it.",
+        "in L2: the state fits it, so that back-to-back calls on one input may beat the memory's floor.",
+    )
+    if serial:
+        notes += (
+            f"expected: the binding floor, a fill of its own, {DEPENDENT_LOADS} dependent loads to the first row, the last tail.",
+        )
     return Table(
         f"floors by resource on {chip.name}, route {route.name}",
         (
-            "case", "memory us", "exp us", "address us", "binding", "fill us", "loads us", "tail us", "expected us",
-            "transactions M", "of least",
+            "case", "memory us", "exp us", "address us", "binding",
+            *(("fill us", "loads us", "tail us", "expected us") if serial else ()),
+            "transactions M", "of least", "in L2",
         ),
         tuple(rows),
-        (
-            f"address: {bills.LOOKUP_OPERATIONS} integer operations from a row's number to its address; {lanes}.",
-            f"transactions: {unit:,} B each, of the state; of least: times the fewest that could carry it.",
-            f"expected: the binding floor, a fill of its own, {DEPENDENT_LOADS} dependent loads to the first row, the last tail.",
-        ),
-        ("of least", "transactions M"),
+        notes,
+        ("of least", "transactions M", "in L2"),
     )  # fmt: skip
 
 

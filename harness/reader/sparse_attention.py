@@ -65,7 +65,7 @@ def choose_tile(num_queries, num_heads, topk, multiprocessors=132):
     """Splits so that the programs fill the chip, each with 32 keys at least; whole queries once they do so alone."""
     heads = min(64, max(16, triton.next_power_of_2(num_heads)))
     if num_queries * triton.cdiv(num_heads, heads) * 2 > multiprocessors:
-        return Tile(heads, keys=32, splits=1, num_warps=8)
+        return Tile(heads, keys=32, splits=1, num_warps=8, num_stages=2)
     heads, keys = 16, 32
     programs = num_queries * triton.cdiv(num_heads, heads)
     splits = min(
@@ -289,7 +289,10 @@ def _check(query, kv_cache, indices, sink):
 
 
 def multiprocessors(device):
-    return 1 if device.type == "cpu" else torch.cuda.get_device_properties(device).multi_processor_count
+    """Of a GPU, 132 where its backend does not tell; 1 for the interpreter, which runs programs one after another."""
+    if device.type == "cpu":
+        return 1
+    return getattr(getattr(torch, device.type).get_device_properties(device), "multi_processor_count", 132)
 
 
 # --- what it must read, and the truth ------------------------------------------------------------------------------------

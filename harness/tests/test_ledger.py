@@ -62,13 +62,14 @@ def test_what_decides_the_design():
     assert sparse.fixpipe(64, vector_cores=2).holds, "the shipped design is not bound by it"
     assert (sparse.MTE2_QUEUE, sparse.queued_tokens()) == (16, 32)  # article: two tokens a request
     assert sparse.softmax_window() == (512, 512) and sum(sparse.softmax_window()) == 1024  # article: about 1,024 cycles
-    assert (sparse.bank_groups_hit(32), sparse.bank_groups_hit(33)) == (1, 8)  # chapter: without and with a padded row
+    assert (sparse.bank_groups_hit(32), sparse.bank_groups_hit(33)) == (1, 8)  # article, chapter: without and with a padded row
 
 
 def test_budgets_and_disagreements():
     sizes = {(place, kib) for place, kib, *_ in sparse.BUDGETS}
     assert {("L1", 512), ("L0A", 64), ("L0B", 64), ("L0C", 128), ("L0C", 256), ("UB", 256), ("UB", 248)} <= sizes
     assert {("icache", kib) for kib in (32, 16, 8)} <= sizes  # article: cube, vector, SIMD function
+    assert any(place == "L1" and "split at 256 KiB" in what for place, _, what, _ in sparse.BUDGETS)
     assert 128 * 512 * 4 == 256 << 10 and 64 * 512 * 4 == 128 << 10  # what fills either L0C
 
 
@@ -94,6 +95,8 @@ def test_chips_have_the_published_figures():
     found = chips.load()
     ascend = found["ascend-910b"]
     assert [ascend.value(name) for name in ("cores", "clock", "memory_bandwidth")] == [48, 1.8e9, 1.6e12]
+    assert "24 cube and 48 vector" in ascend.figures["cores"].source and "20 and 40" in ascend.figures["cores"].source  # B2, B3
+    assert ascend.value("l2_bytes") == 192 << 20 and "halved" in ascend.figures["buffer_bytes"].source
     assert ascend.value("buffer_bytes") == 192 << 10 and ascend.value("transaction_bytes") == 16 << 10
     assert found["nvidia-h200"].figures["memory_bandwidth"].kind == "measured"
     assert found["thead-zw810e"].value("memory_bandwidth") is None
@@ -279,6 +282,13 @@ def test_the_classes_hold_the_named_techniques():
 
 
 # --- the page ------------------------------------------------------------------------------------------------------------
+
+
+def test_a_state_that_fits_the_l2_is_told():
+    """910B: 192 MiB hold 128 MiB of state, not 256; H200: 50 MB hold 32 MiB, not 128."""
+    for key, fits in (("ascend-910b", ["yes"] * 6 + ["no"] * 6), ("nvidia-h200", ["yes"] * 3 + ["no"] * 9)):
+        table = tables.by_resource(CASES, chips.load()[key], bills.load_routes()["portable"])
+        assert [row[table.columns.index("in L2")] for row in table.rows] == fits
 
 
 def test_the_page_is_complete_and_has_units():

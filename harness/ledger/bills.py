@@ -23,7 +23,7 @@ ROW_BYTES = 4096  # of the state: 512 float32 values, 512 scores
 HEAD_DIM = 512
 PAGE_BYTES, PAGE_SLOTS, SLOT_BYTES = 37376, 64, 584
 SCRATCH_BYTES = 2048  # an output's float32 result
-LOOKUP_OPERATIONS = 19  # integer operations from a row's number to its address, counted in solution.py's compress_kernel
+LOOKUP_OPERATIONS = 18  # on integers, from a row's number to its address, counted in an interpreted compress_kernel of solution.py
 LANE_DIMS = 4  # neighbouring dims of a GPU lane, one 16-byte load: every lane of a row works out the row's address again
 
 

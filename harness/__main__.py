@@ -293,8 +293,8 @@ def attend(arguments):
     from harness.reader import attend as reader
 
     chip = chips.Chip(chips.choose_device(arguments.device))
-    if arguments.time and not (chip.has_graphs and not chip.interpreted):
-        print(f"harness attend --time: {NO_ACCELERATOR}", file=sys.stderr)
+    if arguments.time and not chip.has_graphs:
+        print(f"harness attend --time: {chip.name}: an accelerator with graphs is needed", file=sys.stderr)
         return EXIT["environment"]
     results, errors, timed, bandwidth = reader.run(
         arguments.submission, cases, chip, arguments.seed, arguments.route, arguments.timeout, arguments.jobs,

@@ -21,7 +21,7 @@ from harness.cases import CaseSpec
 ROUTES, LADDER = (Path(__file__).with_name(name) for name in ("routes.json", "ladder.json"))
 ROW_BYTES = 4096  # of the state: 512 float32 values, 512 scores
 HEAD_DIM = 512
-PAGE_BYTES, PAGE_SLOTS, SLOT_BYTES = 37376, 64, 584
+PAGE_BYTES, PAGE_SLOTS, SLOT_BYTES = 37376, 64, 584  # as harness/diff.py, which imports torch; the ledger opens without
 SCRATCH_BYTES = 2048  # an output's float32 result
 LOOKUP_OPERATIONS = 18  # on integers, from a row's number to its address, counted in an interpreted compress_kernel of solution.py
 LANE_DIMS = 4  # neighbouring dims of a GPU lane, one 16-byte load: every lane of a row works out the row's address again
@@ -95,7 +95,6 @@ class Bill:
     """One call of one route on one case."""
 
     num_outputs: int
-    window: int  # rows of an output
     accounts: tuple
     exponentials: int
     lookups: int  # block table entries read, and addresses worked out from them, once for each program that needs them
@@ -132,20 +131,19 @@ def bill(route, case, num_outputs=None):
     whole = dims == HEAD_DIM and route.lookups == "block"  # values and scores of a block in one piece
     lookups = parts * (rows if route.lookups == "row" else rows // case.block_size)
     half = ROW_BYTES // 2
-    index = {"contract": (8, 4, 8, 4), "int32": (4,) * 4, "int64": (8,) * 4}[case.index_dtype]
-    boundary, req, position, entry = index
+    index_bytes = {"contract": (8, 4, 8, 4), "int32": (4,) * 4, "int64": (8,) * 4}
+    boundary, req, position, entry = index_bytes[case.index_dtype]
     accounts = (
         Account("state", rows * half * (route.value_passes + route.score_passes), 0, True),
         Account("block table", -(-rows // case.block_size) * entry, 0, True),
         Account("arguments", n * (2 * boundary + req + position + 256) + 2 * HEAD_DIM, 0, True),
         Account("scratch", n * (SCRATCH_BYTES + 256) if route.scratch else 0, n * SCRATCH_BYTES if route.scratch else 0, False),
-        Account("counters", 0, 2 * 4 * n if route.counters else 0, False),
+        Account("counters", 0, 4 * n if route.counters else 0, False),
         Account("slots", 0, n * SLOT_BYTES, True),
         Account("zero fill", 0, pages * (PAGE_BYTES + case.page_padding) if route.fill != "none" else 0, True),
     )
     return Bill(
         num_outputs=n,
-        window=C,
         accounts=accounts,
         exponentials=rows * HEAD_DIM * route.exponentials + (n * HEAD_DIM * -(-C // tile_rows) if route.rescales else 0),
         lookups=lookups,
@@ -202,11 +200,6 @@ class Step:
 def load_ladder(path=LADDER):
     """-> [Step] in order."""
     return [Step(**step) for step in json.loads(Path(path).read_text(encoding="utf-8"))]
-
-
-def largest(cases):
-    """The case with most state bytes."""
-    return max(cases, key=lambda case: case.total_tokens)
 
 
 def case_of(record):

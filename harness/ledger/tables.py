@@ -12,7 +12,8 @@ MIB, KIB = 1 << 20, 1 << 10
 def ledger(cases, chip_keys, route_names, records):
     """Floors of every case on every chip; the bill of each route; floors by resource; what explains the records; the ladder."""
     chosen, routes = chips.choose(chip_keys), bills.choose_routes(route_names)
-    pairs = [(chip, r) for chip in chosen if chip.rate("exponentials") for r in (routes if route_names else [route_of(chip)])]
+    detailed = [chip for chip in chosen if chip.rate("exponentials") and chip.value("transaction_bytes")]
+    pairs = [(chip, route) for chip in detailed for route in (routes if route_names else [route_of(chip)])]
     return [
         overview(cases, chosen),
         *(route_bill(cases, route) for route in routes),

@@ -118,15 +118,16 @@ def dot(a, b, INTERPRETED: tl.constexpr):
 
 @triton.jit
 def store_result(row, mask, acc, total, shift, running_max, sink, dims, out, lse, max_logit, HAS_SINK: tl.constexpr):
-    """[m] rows of query token x head: unnormalised `acc` [m, n], of dims `dims` -> out, and lse and max_logit."""
+    """[m] rows of query token x head, `acc` [m, n] unnormalised, of dims `dims` -> out; with dim 0, also lse and max_logit."""
     empty = running_max == float("-inf")
     with_sink = total
     if HAS_SINK:
         with_sink = total + tl.exp(sink - shift)
     acc = acc / tl.where(empty, 1.0, with_sink)[:, None]
     tl.store(out + row[:, None] * HEAD_DIM + dims[None, :], acc.to(tl.bfloat16), mask=mask[:, None])
-    tl.store(lse + row, tl.where(empty, float("inf"), shift + tl.log(tl.where(empty, 1.0, total))), mask=mask)
-    tl.store(max_logit + row, running_max, mask=mask)
+    once = mask & (tl.min(dims, axis=0) == 0)
+    tl.store(lse + row, tl.where(empty, float("inf"), shift + tl.log(tl.where(empty, 1.0, total))), mask=once)
+    tl.store(max_logit + row, running_max, mask=once)
 
 
 @triton.jit(do_not_specialize=["num_slots", "splits"])
@@ -190,26 +191,23 @@ def join_kernel(
     SPLITS: tl.constexpr, DIMS: tl.constexpr, HAS_SINK: tl.constexpr,
 ):  # fmt: skip
     """One program: DIMS dims of one query token and head, from all splits."""
-    row = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64) + tl.zeros([1], tl.int64)
+    one = tl.zeros([1], tl.int32)  # a tile of one row
+    row = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64) + one
     dims = tl.program_id(0) % (HEAD_DIM // DIMS) * DIMS + tl.arange(0, DIMS)
     part = row * SPLITS + tl.arange(0, SPLITS)
-    total = tl.load(partial_sum + part)
     top = tl.load(partial_max + part)
-    shift = tl.where(
-        top == float("-inf"), float("-inf"), tl.load(partial_shift + part)
-    )  # a split without a valid key weighs nothing
+    shift = tl.where(top == float("-inf"), top, tl.load(partial_shift + part))  # a split without a valid key weighs nothing
     highest = tl.max(shift, axis=0)
     highest = tl.where(highest == float("-inf"), 0.0, highest)
     weight = tl.exp(shift - highest)
-    acc = tl.load(partial_out + part[:, None] * HEAD_DIM + dims[None, :])
-    acc = tl.sum(acc * weight[:, None], axis=0)[None, :]
-    highest = highest + tl.zeros([1], tl.float32)
-    sink = highest
+    total = tl.sum(tl.load(partial_sum + part) * weight, axis=0)
+    acc = tl.sum(tl.load(partial_out + part[:, None] * HEAD_DIM + dims[None, :]) * weight[:, None], axis=0)
+    sink = highest + one
     if HAS_SINK:
         sink = tl.load(sinks + row % num_heads)
     store_result(
-        row, row >= 0, acc, tl.sum(total * weight, axis=0) + tl.zeros([1], tl.float32), highest,
-        tl.max(top, axis=0) + tl.zeros([1], tl.float32), sink, dims, out, lse, max_logit, HAS_SINK,
+        row, row >= 0, acc[None, :], total + one, highest + one, tl.max(top, axis=0) + one, sink, dims,
+        out, lse, max_logit, HAS_SINK,
     )  # fmt: skip
 
 
@@ -234,13 +232,16 @@ def attend(query, kv_cache, indices, sm_scale, sink=None, num_slots=None, tile=N
     sink      [num_heads] float32 or None
     """
     num_queries, num_heads, topk = _check(query, kv_cache, indices, sink)
-    tile = tile or choose_tile(num_queries, num_heads, topk, multiprocessors(query.device))
-    num_slots = kv_cache.shape[0] * PAGE_SLOTS.value if num_slots is None else num_slots
+    held = kv_cache.shape[0] * PAGE_SLOTS.value
+    num_slots = held if num_slots is None else num_slots
+    if num_slots > held:
+        raise ValueError(f"num_slots: {num_slots} given; kv_cache holds {held}")
     rows, device = (num_queries, num_heads), query.device
     out = torch.empty((*rows, HEAD_DIM.value), dtype=torch.bfloat16, device=device)
     lse, max_logit = torch.empty((2, *rows), dtype=torch.float32, device=device)
-    if num_queries == 0:
+    if out.numel() == 0:
         return Attention(out, lse, max_logit)
+    tile = tile or choose_tile(num_queries, num_heads, topk, multiprocessors(query.device))
     splits = (*rows, tile.splits)
     split_out = torch.empty((*splits, HEAD_DIM.value) if tile.splits > 1 else 1, dtype=torch.float32, device=device)
     split_shift, split_sum, split_max = torch.empty((3, *splits), dtype=torch.float32, device=device)

@@ -61,7 +61,7 @@ def test_attend_refuses_to_time_without_an_accelerator(device):
     if device.type != "cpu":
         pytest.skip("there is an accelerator")
     done = harness("attend", "--time", "--quick")
-    assert done.returncode == 5 and "no accelerator here" in done.stderr
+    assert done.returncode == 5 and "an accelerator with graphs is needed" in done.stderr
 
 
 def test_attend_shows_nothing_of_a_wrong_cache():

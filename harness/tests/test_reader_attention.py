@@ -135,8 +135,18 @@ def test_wrong_arguments_are_named(cache):
         reader.attend(query, cache[0][:, :37374].contiguous(), indices, SCALE)
     with pytest.raises(ValueError, match="one sink a head is needed"):
         reader.attend(query, cache[0], indices, SCALE, sink=torch.zeros(3))
+    with pytest.raises(ValueError, match=f"num_slots: 100000 given; kv_cache holds {cache[0].shape[0] * 64}"):
+        reader.attend(query, cache[0], indices, SCALE, num_slots=100000)
     with pytest.raises(ValueError, match="keys must be a power of two of at least 16"):
         reader.Tile(16, 8, 1, 1)
+
+
+def test_nothing_to_do(device, cache):
+    """No queries: empty results. No keys: rows without a valid index."""
+    query, indices = (t.to(device) for t in draw(cache, "nothing"))
+    kv_cache = cache[0].to(device)
+    assert reader.attend(query[:0], kv_cache, indices[:0], SCALE).out.shape == (0, 16, 512)
+    assert not reader.attend(query, kv_cache, indices[:, :0].contiguous(), SCALE).out.any()
 
 
 def test_bytes_and_flops():

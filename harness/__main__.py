@@ -12,7 +12,6 @@ import sys
 import uuid
 from dataclasses import asdict
 from pathlib import Path
-from types import SimpleNamespace
 
 from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
@@ -292,23 +291,22 @@ def attend(arguments):
     from harness import chips  # torch takes seconds to import: not for a usage error
     from harness.reader import attend as reader
 
+    reader.check_sizes(arguments.heads, arguments.topk)
     chip = chips.Chip(chips.choose_device(arguments.device))
     if arguments.time and not chip.has_graphs:
         print(f"harness attend --time: {chip.name}: an accelerator with graphs is needed", file=sys.stderr)
         return EXIT["environment"]
-    results, errors, timed, bandwidth = reader.run(
-        arguments.submission, cases, chip, arguments.seed, arguments.route, arguments.timeout, arguments.jobs,
-        arguments.heads, arguments.topk, arguments.time, done=lambda r: print(f"{r.case.name} compressed", file=sys.stderr),
-    )  # fmt: skip
-    about = board.conditions(SimpleNamespace(environment=chip.environment()))
+    status, results, made = run_and_record(arguments, cases, timed=False)
+    errors = reader.all_errors(results, chip, arguments.heads, arguments.topk)
+    about = board.conditions(made[0])
     shown = [reader.error_table(errors, arguments.heads, arguments.topk, about)] if errors else []
-    shown += [reader.time_table(timed, arguments.heads, bandwidth, about)] if timed else []
+    if arguments.time:
+        shown.append(reader.time_table(*reader.all_times(chip, arguments.heads), arguments.heads, about))
     show_tables(arguments, shown)
     for r in results:
         if r.status != "pass":
             print(f"{r.case.name}: {r.status}: {r.message}", file=sys.stderr)
-    wrong = [r for r in results if r.verdict is None or r.verdict.wrong]  # a tie does not spoil what was attended to
-    return EXIT["pass" if not wrong else next(s for s in WORST_FIRST if any(r.status == s for r in wrong))]
+    return EXIT["pass" if len(errors) == len(results) else status]  # a tie does not spoil what was attended to
 
 
 def now():

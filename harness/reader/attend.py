@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import torch
 
 import reference
-from harness import check, interpreter
+from harness import interpreter
 from harness.board import Table
 from harness.diff import PAGE_BYTES, output_slots
 from harness.inputs import Draws, build
@@ -171,7 +171,7 @@ def measure_time(chip, cache, num_queries, topk, tile=None, num_heads=HEADS, rou
     return Timed(num_queries, topk, used, tuple(times), read + written, sparse_attention.flops(num_queries, num_heads, topk))
 
 
-def time_table(timed, num_heads, bandwidth, conditions):
+def time_table(timed, bandwidth, num_heads, conditions):
     """[Timed] -> Table."""
     rows = []
     for one in timed:
@@ -202,20 +202,20 @@ def time_table(timed, num_heads, bandwidth, conditions):
     )
 
 
-def run(submission, cases, chip, seed=0, route=None, timeout=600.0, jobs=None, num_heads=HEADS, topk=TOPK, timed=False, done=print):
-    """Compress every case with `submission`, attend over it -> ([CaseResult], [Errors], [Timed], copy bandwidth or None).
-
-    A case with a wrong byte, or without an output, has no Errors.
-    """
+def check_sizes(num_heads, topk):
     if num_heads < 1 or topk < 1:
         raise ValueError(f"--heads {num_heads}, --topk {topk}: at least 1 of each is needed")
-    results = check.run_cases(submission, cases, chip, seed, route, timeout=timeout, jobs=jobs, done=done)
+
+
+def all_errors(results, chip, num_heads=HEADS, topk=TOPK):
+    """[CaseResult] with outputs -> [Errors] of those without a wrong byte."""
     if chip.interpreted:
-        interpreter.repair()  # run_cases has set TRITON_INTERPRET, and triton is imported only now
+        interpreter.repair()  # TRITON_INTERPRET is set where workers were started; triton is imported only now
     sound = [result for result in results if result.verdict is not None and result.verdict.wrong == 0]
-    errors = [measure_errors(build(r.case, seed), r.run.output, chip.device, num_heads, topk, seed) for r in sound]
-    if not timed:
-        return results, errors, [], None
-    bandwidth = chip.copy_bandwidth()
-    cache = timed_cache(chip.device)
-    return results, errors, [measure_time(chip, cache, *size, num_heads=num_heads) for size in TIMED], bandwidth
+    return [measure_errors(build(r.case, r.seed), r.run.output, chip.device, num_heads, topk, r.seed) for r in sound]
+
+
+def all_times(chip, num_heads=HEADS):
+    """-> ([Timed] of the sizes of TIMED, copy bandwidth in bytes a second)."""
+    bandwidth, cache = chip.copy_bandwidth(), timed_cache(chip.device)
+    return [measure_time(chip, cache, *size, num_heads=num_heads) for size in TIMED], bandwidth

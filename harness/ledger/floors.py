@@ -54,18 +54,21 @@ def _us(amount, rate):
 
 @dataclass(frozen=True)
 class Explained:
-    """A measured time as a sum, microseconds. `rest`: what no account explains; below 0 where accounts overlap the reading."""
+    """A measured time as a sum, microseconds; None where the chip's figure is not known.
+
+    `rest` is what no account explains; below 0 where accounts overlap the reading, or reading outruns the copy.
+    """
 
     measured: float
     state: float  # every state row once, at the copy bandwidth measured beside it: the board's floor
-    other_bytes: float
-    fill: float
-    loads: float
-    tail: float
+    other: float  # bytes that are no state
+    fill: float | None
+    loads: float | None
+    tail: float | None
 
     @property
     def rest(self):
-        return self.measured - self.state - self.other_bytes - self.fill - self.loads - self.tail
+        return self.measured - self.state - self.other - sum(us or 0.0 for us in (self.fill, self.loads, self.tail))
 
     @property
     def share(self):
@@ -73,21 +76,21 @@ class Explained:
 
     @property
     def largest(self):
-        """The account above the floor that is largest, by name."""
-        accounts = {"other bytes": self.other_bytes, "fill": self.fill, "loads": self.loads, "tail": self.tail, "rest": self.rest}
-        return max(accounts, key=accounts.get)
+        """Name of the account above the floor that explains most."""
+        return max(("other", "fill", "loads", "tail", "rest"), key=lambda name: getattr(self, name) or 0.0)
 
 
-def explain(record, bill, chip):
-    """ScoreRecord with device times, its Bill, and the Chip it was measured on -> Explained, or None without such times."""
+def explain(record, bill, chip=None):
+    """ScoreRecord, its Bill, and the Chip it was measured on, if that is known -> Explained; None without device times."""
     times = record.times("device")
-    if times is None or None in (chip.value("fill_us"), chip.value("tail_us"), chip.value("load_us")):
+    if times is None:
         return None
+    fill, load, tail = (chip and chip.value(name) for name in ("fill_us", "load_us", "tail_us"))
     return Explained(
         measured=statistics.median(times.submission),
         state=record.floor_us,
-        other_bytes=_us(bill.other_bytes, record.copy_bandwidth),
-        fill=chip.value("fill_us") if "fill" in bill.launches else 0.0,
-        loads=DEPENDENT_LOADS * chip.value("load_us"),
-        tail=chip.value("tail_us"),
+        other=_us(bill.other_bytes, record.copy_bandwidth),
+        fill=fill if "fill" in bill.launches else 0.0,
+        loads=load and DEPENDENT_LOADS * load,
+        tail=tail,
     )

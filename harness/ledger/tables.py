@@ -12,13 +12,15 @@ MIB, KIB = 1 << 20, 1 << 10
 def ledger(cases, chip_keys, route_names, records):
     """Floors of every case on every chip; the bill of each route; floors by resource; what explains the records; the ladder."""
     chosen, routes = chips.choose(chip_keys), bills.choose_routes(route_names)
+    names = {case.name for case in cases}
+    shown = [r for r in records if r.case["name"].partition("+")[0] in names and (not chip_keys or r.platform in chip_keys)]
     detailed = [chip for chip in chosen if chip.rate("exponentials") and chip.value("transaction_bytes")]
     pairs = [(chip, route) for chip in detailed for route in (routes if route_names else [route_of(chip)])]
     return [
         overview(cases, chosen),
         *(route_bill(cases, route) for route in routes),
         *(by_resource(cases, chip, route) for chip, route in pairs),
-        *explained([r for r in records if r.case["name"].partition("+")[0] in {case.name for case in cases}], chosen),
+        *explained(shown),
         ladder(),
         figures(chosen),
     ]
@@ -141,46 +143,37 @@ def by_resource(cases, chip, route):
     )  # fmt: skip
 
 
-def explained(records, chosen):
-    """A table for each chip that has records: the latest run of each submission whose route has a bill."""
-    routes, tables = bills.load_routes(), []
-    for chip in chosen:
-        for runs in board.by_platform([r for r in records if r.platform == chip.key]).values():
-            for run in runs:
-                known = [r for r in run if r.route in routes]
-                pairs = [(r, explain(r, bills.bill(routes[r.route], bills.case_of(r), r.num_outputs), chip)) for r in known]
-                rows = [_explained_row(r, found) for r, found in pairs if found]
-                if rows:
-                    tables.append(_explained_table(run[-1], rows))
+def explained(records):
+    """A table for the latest run of each submission, on whatever platform, whose route has a bill."""
+    routes, known, tables = bills.load_routes(), chips.load(), []
+    for run in board.latest(records).values():
+        billed = [record for record in run if record.route in routes]
+        rows = []
+        for record in billed:
+            bill = bills.bill(routes[record.route], bills.case_of(record), record.num_outputs)
+            found = explain(record, bill, known.get(record.platform))
+            if found:
+                parts = (found.state, found.other, found.fill, found.loads, found.tail, found.rest)
+                cells = record.case["name"], f"{found.measured:.1f}", f"{found.share:.0%}", *map(_us, parts), found.largest
+                rows.append(cells)
+        if rows:
+            tables.append(_explained_table(run[-1], rows))
     return tables
 
 
-def _explained_row(record, found):
-    parts = (found.state, found.other_bytes, found.fill, found.loads, found.tail, found.rest)
-    return record.case["name"], f"{found.measured:.1f}", f"{found.share:.0%}", *map(_us, parts), found.largest
-
-
 def _explained_table(record, rows):
+    notes = (
+        "device: median of graph replay. state: the floor, every row once at the copy bandwidth measured beside it.",
+        "other: bytes that are no state. largest: the account above the floor that explains most.",
+        "rest: what no account explains; below 0 where accounts overlap the reading, or reading outruns the copy.",
+    )
+    if any("-" in row for row in rows):
+        notes += ("-: not known of this chip (harness/ledger/chips.json), so part of the rest.",)
     return Table(
         f"measured: {record.submission} ({record.submission_sha256[:8]}), route {record.route}: {board.conditions(record)}",
-        (
-            "case",
-            "device us",
-            "of floor",
-            "state us",
-            "other us",
-            "fill us",
-            "loads us",
-            "tail us",
-            "rest us",
-            "largest",
-        ),
+        ("case", "device us", "of floor", "state us", "other us", "fill us", "loads us", "tail us", "rest us", "largest"),
         tuple(rows),
-        (
-            "device: median of graph replay. state: the floor, every row once at the copy bandwidth measured beside it.",
-            "other: bytes that are no state. largest: the account above the floor that explains most.",
-            "rest: what no account explains; below 0 where accounts overlap the reading, or reading outruns the copy.",
-        ),
+        notes,
         ("loads us",),
     )
 

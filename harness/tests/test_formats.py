@@ -57,6 +57,17 @@ def test_v41_scale_bytes(amax, byte):
     assert formats.encode_v41(tile(32, -amax))[0, 512] == byte
 
 
+def test_v41_scale_is_the_least_power_of_two_that_holds_the_tile():
+    """From the floor up to the largest float32 that has a scale below 2^120: 448 * scale >= amax > 448 * scale / 2."""
+    amax = torch.from_numpy(Draws(2, "amax").power_of_two(-4, 127, 200, 1)) * (
+        1 + torch.rand(200, 1, generator=torch.Generator()) / 2
+    )
+    values = torch.zeros(200, 512)
+    values[:, :1] = -amax
+    scale = torch.exp2(formats.encode_v41(values)[:, 512].double() - 127)
+    assert (448 * scale >= amax[:, 0].double()).all() and (amax[:, 0].double() > 448 * scale / 2).all()
+
+
 def test_v41_data_of_every_code():
     """Scale 1: every e4m3 code but NaN and a negative zero's twin comes back as itself, beside 448 that pins the scale."""
     for byte in range(256):

@@ -218,10 +218,13 @@ def test_a_record_is_a_sum_of_accounts():
     record = next(r for r in records.read() if r.platform == "nvidia-h200" and r.route == "nvidia" and r.times("device"))
     bill = bills.bill(bills.load_routes()["nvidia"], bills.case_of(record), record.num_outputs)
     found = floors.explain(record, bill, chips.load()["nvidia-h200"])
-    parts = (found.state, found.other_bytes, found.fill, found.loads, found.tail, found.rest)
+    parts = (found.state, found.other, found.fill, found.loads, found.tail, found.rest)
     assert sum(parts) == pytest.approx(found.measured) and found.share == pytest.approx(record.floor_us / found.measured)
     assert (found.fill, found.tail, found.loads) == (2.5, 2.0, pytest.approx(2.4))
-    assert found.largest in ("other bytes", "fill", "loads", "tail", "rest")
+    assert found.largest in ("other", "fill", "loads", "tail", "rest")
+    unknown = floors.explain(record, bill)
+    assert (unknown.loads, unknown.tail, unknown.share) == (None, None, found.share) and unknown.largest == "rest"
+    assert unknown.rest == pytest.approx(found.rest + 2.5 + 2.4 + 2.0)
     silent = dataclasses.replace(record, timings_us={})
     assert floors.explain(silent, bill, chips.load()["nvidia-h200"]) is None
 
@@ -315,6 +318,13 @@ def test_the_page_is_complete_and_has_units():
         t for t in tables.ledger(CASES[:1], ["nvidia-h200"], [], records.read()) if t.title.startswith("measured: solution")
     ][-1:]
     assert [row[0] for row in measured.rows] == [CASES[0].name]
+
+
+def test_a_record_of_any_platform_is_shown():
+    record = next(r for r in records.read() if r.route == "nvidia" and r.times("device"))
+    (table,) = tables.explained([dataclasses.replace(record, platform="another-gpu")])
+    assert table.rows[0][table.columns.index("tail us")] == "-" and table.rows[0][-1] == "rest"
+    assert tables.explained([dataclasses.replace(record, route="without a bill")]) == []
 
 
 def test_unknown_names_are_answered_with_the_known_ones():

@@ -87,7 +87,7 @@ def measure_errors(inputs, cache, device, num_heads=HEADS, topk=TOPK, seed=0):
         pairs[name] = (steps[0], truth(other.decode(other.encode(rounded))))
     size = steps[0].square().mean().sqrt().item()
     errors = {
-        cause: ((after - before).square().mean().sqrt().item() / size, (after - before).abs().max().item())
+        cause: ((after - before).square().mean().sqrt().item() / (size or 1.0), (after - before).abs().max().item())
         for cause, (before, after) in pairs.items()
     }
     return Errors(inputs.case.name, min(topk, slots.shape[0]), size, errors)
@@ -208,10 +208,10 @@ def check_sizes(num_heads, topk):
 
 
 def all_errors(results, chip, num_heads=HEADS, topk=TOPK):
-    """[CaseResult] with outputs -> [Errors] of those without a wrong byte."""
+    """[CaseResult] -> [Errors] of those with slots written and no wrong byte."""
     if chip.interpreted:
         interpreter.repair()  # TRITON_INTERPRET is set where workers were started; triton is imported only now
-    sound = [result for result in results if result.verdict is not None and result.verdict.wrong == 0]
+    sound = [r for r in results if r.verdict is not None and r.verdict.wrong == 0 and r.num_outputs]
     return [measure_errors(build(r.case, r.seed), r.run.output, chip.device, num_heads, topk, r.seed) for r in sound]
 
 

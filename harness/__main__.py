@@ -304,8 +304,8 @@ def attend(arguments):
         shown.append(reader.time_table(*reader.all_times(chip, arguments.heads), arguments.heads, about))
     show_tables(arguments, shown)
     for r in results:
-        if r.status != "pass":
-            print(f"{r.case.name}: {r.status}: {r.message}", file=sys.stderr)
+        if r.status != "pass" or not r.num_outputs:
+            print(f"{r.case.name}: {r.status}: {r.message or 'no slot is written'}", file=sys.stderr)
     return EXIT["pass" if len(errors) == len(results) else status]  # a tie does not spoil what was attended to
 
 

@@ -71,8 +71,9 @@ class Roofline:
         return "cube" if self.cube > self.memory else "L2"
 
 
-def roofline(heads, topk, dim=HEAD_DIM):
-    moved = heads * dim * 2 * 2 + topk * dim * 2
+def roofline(heads, topk, dim=HEAD_DIM, token_bytes=2 * HEAD_DIM):
+    """The article's tokens are bfloat16; ours take 584 bytes."""
+    moved = heads * dim * 2 * 2 + topk * token_bytes
     return Roofline(heads, topk, matmul_cycles(heads, topk, 2 * dim), moved / l2_bytes_per_cycle())
 
 

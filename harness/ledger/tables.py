@@ -251,7 +251,7 @@ def _us(us):
 
 def sparse_attention():
     """The published cost model, figure by figure."""
-    return [_roofline(), _limits(), _layouts(), _budgets()]
+    return [_roofline(), _limits(), _layouts(), _over_our_tokens(), _budgets()]
 
 
 def _roofline():
@@ -355,6 +355,38 @@ def _layouts():
         (
             "ours: payload in the page's front, scales at its end, so two copies; V41 and V41_FP4: data and scale side by side.",
             "tokens in flight: of one vector core's queue of 16 requests, each bringing a piece of two tokens (gather2).",
+        ),
+    )
+
+
+def _over_our_tokens():
+    """The same query over tokens of 584 bytes, by the same model; and on the H200, whole chip a query."""
+    h200, rows = chips.load()["nvidia-h200"], []
+    bandwidth, tensor = h200.value("memory_bandwidth"), h200.value("tensor_flops")
+    for heads, topk in sparse.ROOFLINE:
+        ascend = sparse.roofline(heads, topk, token_bytes=bills.SLOT_BYTES)
+        moved = heads * sparse.HEAD_DIM * 4 + topk * bills.SLOT_BYTES
+        memory, products = moved / bandwidth * 1e9, sparse.attention_flops(1, topk, heads) / tensor * 1e9
+        rows.append(
+            (
+                str(heads),
+                f"{topk:,}",
+                f"{moved / KIB:,.0f}",
+                f"{ascend.cube:,}",
+                f"{ascend.memory:,.0f}",
+                ascend.binding,
+                f"{memory:.0f}",
+                f"{products:.0f}",
+                "memory" if memory > products else "tensor cores",
+            )
+        )
+    return Table(
+        "one query token over our packed tokens of 584 bytes",
+        ("heads", "topk", "KiB", "950 cube cycles", "950 L2 cycles", "binding", "H200 memory ns", "H200 tensor ns", "H200 binding"),
+        tuple(rows),
+        (
+            "950: one AI core and its share of the L2, as above; packed tokens bring the balance from 64 heads to 32.",
+            f"H200: the whole chip, {bandwidth / 1e12:.3f} TB/s and {tensor / 1e12:.1f} TFLOP/s, without launches and dependent loads.",
         ),
     )
 

@@ -79,6 +79,15 @@ def test_data_beside_scale_halves_the_copies():
     assert layouts == {"ours": ("584", "2", "16"), "V41": ("528", "1", "32"), "V41_FP4": ("288", "1", "32")}
 
 
+def test_packed_tokens_move_the_balance():
+    """584 bytes for 1,024: the cube binds from 32 heads on, where bfloat16 needs 64; an H200 is balanced at 128."""
+    bindings = {(h, topk): sparse.roofline(h, topk, token_bytes=584).binding for h, topk in sparse.ROOFLINE}
+    assert all((binding == "cube") == (heads >= 32) for (heads, _), binding in bindings.items())
+    rows = {row[:2]: row for row in tables.sparse_attention()[3].rows}
+    assert rows["32", "512"][3:6] == ("4,096", "3,850", "cube")
+    assert rows["64", "512"][6:] == ("104", "68", "memory") and rows["128", "1,024"][6:] == ("208", "271", "tensor cores")
+
+
 def test_the_page_shows_every_figure():
     shown = json.dumps([dataclasses.asdict(table) for table in tables.sparse_attention()])
     for figure in (

@@ -386,7 +386,7 @@ def _over_our_tokens():
         tuple(rows),
         (
             "950: one AI core and its share of the L2, as above; packed tokens bring the balance from 64 heads to 32.",
-            f"H200: the whole chip, {bandwidth / 1e12:.3f} TB/s and {tensor / 1e12:.1f} TFLOP/s, without launches and dependent loads.",
+            f"H200: whole chip, {bandwidth / 1e12:.3f} TB/s, {tensor / 1e12:.1f} TFLOP/s; no launches, no dependent loads in it.",
         ),
     )
 

@@ -138,6 +138,7 @@ def test_bills_are_what_an_interpreted_call_does(device, monkeypatch, name, C):
     """A failure after a change of solution.py: harness/ledger/routes.json tells of the route as it was."""
     if device.type != "cpu" or not bills.load_routes()[name].metered:
         pytest.skip("counts in Triton's CPU interpreter, which does not run here, or not this route")
+    assert name in solution.ROUTES, "a bill of a route that is gone"
     case = CaseSpec("metered", 1, 512, C)
     inputs, bill = build(case), bills.bill(bills.load_routes()[name], case)
     monkeypatch.setattr(solution, "detect_platform", lambda device: (name, "forced by a test"))

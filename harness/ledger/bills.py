@@ -137,7 +137,7 @@ def bill(route, case, num_outputs=None):
         Account("state", rows * half * (route.value_passes + route.score_passes), 0, True),
         Account("block table", -(-rows // case.block_size) * entry, 0, True),
         Account("arguments", n * (2 * boundary + req + position + 256) + 2 * HEAD_DIM, 0, True),
-        Account("scratch", n * (SCRATCH_BYTES + 256) if route.scratch else 0, n * SCRATCH_BYTES if route.scratch else 0, False),
+        Account("scratch", n * (2 * SCRATCH_BYTES + 256) if route.scratch else 0, n * SCRATCH_BYTES if route.scratch else 0, False),
         Account("counters", 0, 4 * n if route.counters else 0, False),
         Account("slots", 0, n * SLOT_BYTES, True),
         Account("zero fill", 0, pages * (PAGE_BYTES + case.page_padding) if route.fill != "none" else 0, True),

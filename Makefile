@@ -14,7 +14,7 @@ SETUP := .venv/done
 PYTHON := .venv/bin/python
 endif
 
-.PHONY: help check test time board report upload-check clean
+.PHONY: help check test time board report upload-check ledger attend clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -36,6 +36,12 @@ report: $(SETUP) ## write report/report.html and its pictures from scores/
 
 upload-check: $(SETUP) ## everything to know before an upload: preflight, bytes, hash, size, expected place
 	$(PYTHON) -m harness upload-check $(ARGS)
+
+ledger: $(SETUP) ## what each route moves and computes, the floors by chip, what explains the measured times
+	$(PYTHON) -m harness ledger $(ARGS)
+
+attend: $(SETUP) ## compress, then attend over the packed cache: the error by cause (ARGS=--time: the time, on an accelerator)
+	$(PYTHON) -m harness attend $(ARGS)
 
 clean: ## remove the environments and caches that make creates
 	rm -rf .venv .deps .pytest_cache .ruff_cache

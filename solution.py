@@ -123,7 +123,7 @@ class Plan:
 
     @property
     def mean_lanes(self):
-        """Lanes over which PyTorch's CUDA mean of [num_outputs, 512] is spread (notes/2026-11-30-exact.md)."""
+        """Lanes over which PyTorch's CUDA mean of [num_outputs, 512] is spread (notes/2026-12-01-exact.md)."""
         return 32 if self.num_outputs >= 16 else 64 if self.num_outputs >= 8 else 128
 
 
@@ -601,12 +601,12 @@ if HAS_GLUON:
             row = first_row + gl.arange(0, C, by_row)
             offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
             offsets.store(offset)
-            if PREFETCH:
-                prefetch(state_cache + first_dim + offset)
 
             exponentials = gl.allocate_shared_memory(gl.float32, [C, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
             offset = offsets.load(gl.SliceLayout(1, spread))
             score = gl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM, eviction_policy=EVICTION)
+            if PREFETCH:  # after the scores, which are needed first
+                prefetch(state_cache + first_dim + offsets.load(by_row))
             top = gl.max(score, axis=0)
             has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
             exponentials.store(exp(score - top[None, :]))
@@ -880,7 +880,7 @@ NVIDIA_FAST = Route(
 # Every byte the reference's, in plain Triton. Interpreted, an operation costs the same whatever its size: fewer, larger ones.
 PLAIN_TILE = Tile(dims=256, rows=128, num_warps=1) if INTERPRETED.value else Tile(dims=128, rows=16, num_warps=1)
 NVIDIA_PLAIN = Route(launch_exact, tiles=((ANY, MANY, PLAIN_TILE),), kernel=exact_kernel)
-# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles (notes/2026-11-30-exact.md).
+# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles (notes/2026-12-01-exact.md).
 NVIDIA_GLUON = (
     Route(
         launch_exact,

@@ -24,6 +24,7 @@ EXIT = {
 }  # fmt: skip
 WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass", "skipped")
 SOLUTION = ROOT / "solution.py"
+EXACT_ON_A_CHIP = "no accelerator here; exactness is a matter of the chip's own reference. Use: python -m harness check"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
 
@@ -61,6 +62,14 @@ def parse(argv):
     sub.add_argument(
         "--prove-triton", action="store_true", help="run each case again with every Triton launch left out: it must then be wrong"
     )
+    sub = verb(
+        "exhaust", exhaust, "every byte of every case, distribution, block table and seed against the reference", scores=False
+    )
+    add_submission(sub)
+    sub.add_argument(
+        "--seeds", type=int, default=4, metavar="N", help="seeds of each (default 4: 109 million bytes of official cases)"
+    )
+
     sub = verb("time", check, "check, then time reference and submission in turn, and record the result in scores/")
     add_submission(sub)
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
@@ -109,6 +118,22 @@ def parse(argv):
     sub.add_argument("--note", default="")
 
     add_submission(verb("upload-check", upload_check, "everything to know before an upload"))
+
+    sub = verb("ledger", show_ledger, "what each route moves and computes, the floor by each resource, and what explains a time")
+    sub.add_argument("--chip", action="append", default=[], metavar="CHIP", help="a chip of harness/ledger/chips.json (repeatable)")
+    sub.add_argument("--case", action="append", default=[], metavar="NAME", help="case or pattern, as r1_* (repeatable)")
+    sub.add_argument("--cases", type=Path, default=OFFICIAL, metavar="FILE", help="case file; default: cases/official.json")
+    sub.add_argument("--route", action="append", default=[], help="a bill of harness/ledger/routes.json (repeatable)")
+    sub.add_argument("--sparse-attention", action="store_true", help="the cost model of sparse attention on Ascend 950")
+    sub.add_argument("--primitives", action="store_true", help="what Triton can say of each technique, checked here")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
+
+    sub = verb("attend", attend, "compress, then attend over the packed cache: the error by cause", scores=False)
+    add_submission(sub)
+    sub.add_argument("--heads", type=int, default=64, metavar="N", help="heads of a query token (default 64)")
+    sub.add_argument("--topk", type=int, default=512, metavar="N", help="slots a query token attends to (default 512)")
+    sub.add_argument("--time", action="store_true", help="also the time of the reader on an accelerator, against its bytes")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
     return parser.parse_args(argv)
 
 
@@ -178,6 +203,31 @@ def check(arguments):
     else:
         show_results(arguments, status, results, made)
     return EXIT[status]
+
+
+def exhaust(arguments):
+    from rich.progress import MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+    cases = chosen_cases(arguments)
+    if refused(arguments, [arguments.submission]):
+        return EXIT["preflight"]
+    from harness import chips, exhaustive
+    from harness.terminal import console
+
+    chip = chips.Chip(chips.choose_device(arguments.device))
+    if chip.interpreted:
+        print(f"harness exhaust: {EXACT_ON_A_CHIP}", file=sys.stderr)
+        return EXIT["environment"]
+    columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
+    with Progress(*columns, console=console(arguments.no_color, stderr=True), transient=True) as progress:
+        task = progress.add_task(f"exhaust on {chip.name}", total=len(exhaustive.runs(cases, arguments.seeds)))
+        found = exhaustive.compare_all(
+            arguments.submission, arguments.route, cases, arguments.seeds, str(chip.device), arguments.jobs or 8,
+            done=lambda: progress.advance(task),
+        )  # fmt: skip
+    told = f"{arguments.submission.name}, route {arguments.route or 'its own'}"
+    show_tables(arguments, [exhaustive.table(found, told, chip.environment())])
+    return EXIT["mismatch" if any(comparison.differing for comparison in found) else "pass"]
 
 
 def refused(arguments, paths):
@@ -414,6 +464,44 @@ def record(arguments):
     ]  # fmt: skip
     platform_reports.append(made, arguments.scores)
     return show_tables(arguments, [board.reported(made)])
+
+
+# --- ledger, attend ------------------------------------------------------------------------------------------------------
+
+
+def show_ledger(arguments):
+    from harness.ledger import tables
+
+    cases = select_cases(load_cases(arguments.cases), arguments.case)
+    if arguments.sparse_attention:
+        return show_tables(arguments, tables.sparse_attention())
+    if arguments.primitives:
+        return show_tables(arguments, [tables.primitives_table()])
+    return show_tables(arguments, tables.ledger(cases, arguments.chip, arguments.route, records.read(arguments.scores)))
+
+
+def attend(arguments):
+    cases = chosen_cases(arguments)
+    from harness import chips  # torch takes seconds to import: not for a usage error
+    from harness.reader import attend as reader
+
+    reader.check_sizes(arguments.heads, arguments.topk)
+    chip = chips.Chip(chips.choose_device(arguments.device))
+    if arguments.time and not chip.has_graphs:
+        print(f"harness attend --time: {chip.name}: an accelerator with graphs is needed", file=sys.stderr)
+        return EXIT["environment"]
+    entrants = [(arguments.submission, arguments.route, arguments.submission.stem)]
+    status, (results,), (made,) = run_and_record(arguments, entrants, cases, timed=False)
+    errors = reader.all_errors(results, chip, arguments.heads, arguments.topk)
+    about = board.conditions(made[0])
+    shown = [reader.error_table(errors, arguments.heads, arguments.topk, about)] if errors else []
+    if arguments.time:
+        shown.append(reader.time_table(*reader.all_times(chip, arguments.heads), arguments.heads, about))
+    show_tables(arguments, shown)
+    for r in results:
+        if r.status != "pass" or not r.num_outputs:
+            print(f"{r.case.name}: {r.status}: {r.message or 'no slot is written'}", file=sys.stderr)
+    return EXIT["pass" if len(errors) == len(results) else status]  # a tie does not spoil what was attended to
 
 
 def now():

@@ -85,7 +85,11 @@ def floor_share(record):
 
 def conditions(record):
     """Chip and versions of a record, in a line."""
-    e = record.environment
+    return machine(record.environment)
+
+
+def machine(e):
+    """Chip and versions of an environment, in a line."""
     driver = f", driver {e['driver']}" if e.get("driver") else ""
     return f"{e['chip']}{driver}, torch {e['torch']}, triton {e['triton']}, python {e['python']}"
 

@@ -1,5 +1,6 @@
 """Both routes against the reference: distributions, layouts, and every row of the contract's table."""
 
+import threading
 from dataclasses import replace
 
 import pytest
@@ -7,7 +8,7 @@ import torch
 
 import reference
 import solution
-from harness.cases import DISTRIBUTIONS, CaseSpec
+from harness.cases import DISTRIBUTIONS, HARD, CaseSpec
 from harness.inputs import Inputs, bad_indices, build
 from harness.verdict import judge
 
@@ -71,6 +72,13 @@ def test_slots_and_index_types(route, device, slots, index_dtype):
 def test_every_tile_of_the_route(route, device, num_outputs):
     """The nvidia route takes another tile up to 32, up to 64 and above 64 outputs."""
     assert_right(build(replace(BASE, num_reqs=1, total_tokens=128 * num_outputs)), device)
+
+
+def test_zeros_by_a_fill_of_their_own(route, device, monkeypatch):
+    """Beyond ZERO_PAGES_UP_TO outputs no program of an exact kernel zeroes pages; up to it, none is filled beforehand."""
+    monkeypatch.setattr(solution, "ZERO_PAGES_UP_TO", 4)
+    assert_right(build(SHIFTED), device)
+    assert_right(build(replace(SHIFTED, num_reqs=1, total_tokens=512, first_position=0)), device)
 
 
 def test_padded_pages_and_strided_views(route, device):
@@ -300,6 +308,72 @@ def test_side_streams_at_once(route, cuda):
                 found.append(solution.c128_256_512_compress(**inputs.arguments))
     torch.cuda.synchronize()
     assert all(torch.equal(r, expect_one) for r in results[0]) and all(torch.equal(r, expect_two) for r in results[1])
+
+
+def test_two_graphs_at_once(route, cuda):
+    """Each graph has scratch and counters of its own: replayed together, and together with calls outside a graph."""
+    (one, expect_one), (two, expect_two) = warmed(cuda, 0), warmed(cuda, 1)
+    made = []
+    for inputs in (one, two, one):
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            made.append((graph, solution.c128_256_512_compress(**inputs.arguments)))
+    streams = [torch.cuda.Stream() for _ in made]
+    torch.cuda.synchronize()
+    for _ in range(50):
+        for (graph, _), stream in zip(made, streams):
+            with torch.cuda.stream(stream):
+                graph.replay()
+        outside = solution.c128_256_512_compress(**two.arguments)
+    torch.cuda.synchronize()
+    for (_, result), expected in zip(made, (expect_one, expect_two, expect_one)):
+        assert torch.equal(result, expected)
+    assert torch.equal(outside, expect_two)
+
+
+def test_two_threads(route, cuda):
+    """On one stream and on their own, each its own inputs."""
+    pairs = [warmed(cuda, seed) for seed in (0, 1)]
+    wrong = []
+
+    def call(inputs, expected, stream):
+        with torch.cuda.stream(stream):
+            for _ in range(100):
+                if not torch.equal(solution.c128_256_512_compress(**inputs.arguments), expected):
+                    wrong.append(inputs.seed)
+
+    for streams in ([torch.cuda.current_stream()] * 2, [torch.cuda.Stream(), torch.cuda.Stream()]):
+        torch.cuda.synchronize()
+        threads = [threading.Thread(target=call, args=(*pair, stream)) for pair, stream in zip(pairs, streams)]
+        [thread.start() for thread in threads]
+        [thread.join() for thread in threads]
+    assert not wrong
+
+
+def test_after_a_refused_call_and_a_larger_one(route, cuda):
+    inputs, expected = warmed(cuda)
+    for _ in range(3):
+        with pytest.raises(TypeError):
+            solution.c128_256_512_compress(**{**inputs.arguments, "positions": None})
+        larger = build(replace(BASE, total_tokens=131072)).to(cuda)
+        solution.c128_256_512_compress(**larger.arguments)
+        assert torch.equal(solution.c128_256_512_compress(**inputs.arguments), expected)
+    torch.cuda.synchronize()
+    assert all(arrivals.count_nonzero() == 0 for arrivals, _ in solution.WORKSPACES.values())
+
+
+@pytest.mark.parametrize("exact_route", ["nvidia", "nvidia-plain"])
+@pytest.mark.parametrize("compress_ratio", [128, 256, 512])
+@pytest.mark.parametrize("distribution", [name for name in DISTRIBUTIONS + HARD if name != "undefined"])
+def test_exact_routes_return_every_byte(cuda, monkeypatch, exact_route, compress_ratio, distribution):
+    """torch.equal with the reference, rotary bytes included, for 1 to 32 outputs: each order of the mean."""
+    monkeypatch.setattr(solution, "detect_platform", lambda device: (exact_route, "forced by a test"))
+    solution.make_plan.cache_clear()
+    for num_outputs in (1, 7, 8, 15, 16, 32):
+        case = replace(SHIFTED, num_reqs=1, distribution=distribution, compress_ratio=compress_ratio, first_position=0)
+        a = build(replace(case, total_tokens=num_outputs * compress_ratio), seed=num_outputs).to(cuda).arguments
+        assert torch.equal(solution.c128_256_512_compress(**a), reference.c128_256_512_compress(**a))
+    solution.make_plan.cache_clear()
 
 
 def test_second_device(route, cuda):

@@ -158,15 +158,7 @@ def measure_time(chip, cache, num_queries, topk, tile=None, num_heads=HEADS, rou
     sparse_attention.attend(query, cache, indices[0], SM_SCALE, tile=tile)  # compiles
     chip.synchronize()
     replay, _ = chip.capture(lambda: [sparse_attention.attend(query, cache, some, SM_SCALE, tile=tile) for some in indices])
-    times = []
-    for turn in range(rounds + 3):
-        start, end = chip.event(), chip.event()
-        start.record()
-        replay()
-        end.record()
-        chip.synchronize()
-        if turn >= 3:
-            times.append(start.elapsed_time(end) * 1e3 / count)
+    times = [chip.timed(replay)[0] / count for _ in range(rounds + 3)][3:]
     used = tile or sparse_attention.choose_tile(num_queries, num_heads, topk, sparse_attention.multiprocessors(chip.device))
     return Timed(num_queries, topk, used, tuple(times), read + written, sparse_attention.flops(num_queries, num_heads, topk))
 

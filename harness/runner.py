@@ -15,6 +15,7 @@ import importlib.util
 import json
 import multiprocessing
 import os
+import select
 import signal
 import sys
 import threading
@@ -287,6 +288,7 @@ def _work(pipe, prints_to, job):
     for descriptor in (1, 2):
         os.dup2(prints_to.fileno(), descriptor)
     prints_to.close()
+    threading.Thread(target=_end_with_parent, args=(pipe.fileno(),), daemon=True).start()
     bench = None
     while True:
         step, *place = json.loads(pipe.recv_bytes())  # EOFError at the end of the job
@@ -304,6 +306,14 @@ def _work(pipe, prints_to, job):
         except Exception:
             results = [RunResult("environment", traceback.format_exc())]
         _answer(pipe, results)
+
+
+def _end_with_parent(descriptor):
+    """Wait until the other end of the pipe is gone, however the parent ended, then kill this process group."""
+    poller = select.poll()
+    poller.register(descriptor, 0)  # nothing but its end
+    poller.poll()
+    os.killpg(0, signal.SIGKILL)
 
 
 def _answer(pipe, results):

@@ -133,6 +133,18 @@ def test_a_hang_leaves_no_process_behind():
     assert running.returncode == 4 and wait_until_gone(mark, 3) == []
 
 
+@pytest.mark.skipif(not Path("/proc/self/environ").exists(), reason="looks for left-over processes in /proc")
+def test_a_killed_harness_leaves_no_process_behind():
+    mark = uuid.uuid4().hex
+    running = start_marked(mark, "check", BAD / "hangs.py", *ONE_SMALL)
+    while len(left_behind(mark)) < 4:
+        assert running.poll() is None
+        time.sleep(0.1)
+    running.kill()
+    running.communicate(timeout=30)
+    assert wait_until_gone(mark, 5) == []
+
+
 def test_time_needs_an_accelerator():
     done = harness("time", *ONE_SMALL, "--device", "cpu")
     assert done.returncode == 5 and "no accelerator" in done.stderr

@@ -66,7 +66,10 @@ PAGE_END = tl.constexpr(37376)  # 64 * (576 + 8): the bytes of a page that slots
 FAR = tl.constexpr(1 << 30)  # blocks; farther than any table reaches
 MIN_EXPONENT = tl.constexpr(-20)  # ceil(log2(1e-4 / 127)): the clamp of the group maximum at 1e-4
 PAGE_BYTES = PAGE_END.value  # least block_stride
-ZERO_PAGES_UP_TO = 4096  # outputs: a program that zeroes a page looks at all of them; with more, the fill is a launch of its own
+# Up to here pages are zeroed within the one launch; beyond, the fill is a launch of its own. Outputs: a program that zeroes a
+# page looks at all of them. Pages (150 MB): their fill takes longer than its launch.
+ZERO_OUTPUTS_UP_TO = 4096
+ZERO_PAGES_UP_TO = 4096
 MANY = float("inf")  # outputs
 ANY = None  # compress_ratio
 
@@ -119,6 +122,7 @@ class Plan:
     unit_strides: bool  # every last dimension is contiguous, as the kernels need it
     contiguous_pages: bool  # kv_cache is laid out as the result
     only_device: bool  # there is no other one to leave for the launch
+    zero_pages: int  # zeroed by the kernel of launch_exact; 0: by a fill beforehand
     launches: dict = field(default_factory=dict, compare=False, repr=False)  # of launch_exact: kernels already compiled
 
     @property
@@ -720,6 +724,7 @@ def make_plan(kinds, block_size, compress_ratio, rms_norm_eps):
         unit_strides=all(stride[-1] == 1 or shape[-1] <= 1 for shape, stride in zip(shapes[:8], strides)),
         contiguous_pages=strides[8] == (shapes[8][1], 1),
         only_device=device.type == "cpu" or getattr(torch, device.type).device_count() == 1,
+        zero_pages=shapes[8][0] if shapes[3][0] <= ZERO_OUTPUTS_UP_TO and shapes[8][0] <= ZERO_PAGES_UP_TO else 0,
     )
 
 
@@ -775,7 +780,7 @@ def launch_exact(plan, tensors):
     Nothing of the caller's is kept: a call hands its own pointers over, and a compiled kernel depends on the plan alone.
     """
     state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots, kv_cache = tensors
-    if plan.num_outputs > ZERO_PAGES_UP_TO:
+    if plan.zero_pages == 0:
         result = torch.zeros(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
     elif plan.contiguous_pages:
         result = torch.empty_like(kv_cache)
@@ -802,15 +807,14 @@ def compile_and_launch(plan, aligned, arguments):
     (None, ()) where Triton returns no compiled kernel, as its interpreter: then every launch is an ordinary one.
     """
     tile, kernel = plan.tile, plan.route.kernel
-    zero_pages = plan.page_shape[0] if plan.num_outputs <= ZERO_PAGES_UP_TO else 0
-    numbers = (plan.num_outputs, *plan.sizes, *plan.strides, zero_pages, plan.rms_norm_eps)
+    numbers = (plan.num_outputs, *plan.sizes, *plan.strides, plan.zero_pages, plan.rms_norm_eps)
     constants = dict(
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
         LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps,
         PREFETCH=tile.prefetch,
     )  # fmt: skip
     options = {} if tile.registers is None else {"maxnreg": tile.registers}
-    grid = (zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
+    grid = (plan.zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
     compiled = kernel[grid](*arguments, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
     if not hasattr(compiled, "src"):
         return None, ()

@@ -75,8 +75,8 @@ def test_every_tile_of_the_route(route, device, num_outputs):
 
 
 def test_zeros_by_a_fill_of_their_own(route, device, monkeypatch):
-    """Beyond ZERO_PAGES_UP_TO outputs no program of an exact kernel zeroes pages; up to it, none is filled beforehand."""
-    monkeypatch.setattr(solution, "ZERO_PAGES_UP_TO", 4)
+    """Beyond so many outputs or pages no program of an exact kernel zeroes pages; up to it, none is filled beforehand."""
+    monkeypatch.setattr(solution, "ZERO_OUTPUTS_UP_TO", 4)
     assert_right(build(SHIFTED), device)
     assert_right(build(replace(SHIFTED, num_reqs=1, total_tokens=512, first_position=0)), device)
 

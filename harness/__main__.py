@@ -218,11 +218,12 @@ def exhaust(arguments):
     if chip.interpreted:
         print(f"harness exhaust: {EXACT_ON_A_CHIP}", file=sys.stderr)
         return EXIT["environment"]
+    runs = exhaustive.runs(cases, arguments.seeds)
     columns = TextColumn("{task.description}"), MofNCompleteColumn(), TimeElapsedColumn()
     with Progress(*columns, console=console(arguments.no_color, stderr=True), transient=True) as progress:
-        task = progress.add_task(f"exhaust on {chip.name}", total=len(exhaustive.runs(cases, arguments.seeds)))
+        task = progress.add_task(f"exhaust on {chip.name}", total=len(runs))
         found = exhaustive.compare_all(
-            arguments.submission, arguments.route, cases, arguments.seeds, str(chip.device), arguments.jobs or 8,
+            arguments.submission, arguments.route, runs, str(chip.device), arguments.jobs or 8,
             done=lambda: progress.advance(task),
         )  # fmt: skip
     told = f"{arguments.submission.name}, route {arguments.route or 'its own'}"

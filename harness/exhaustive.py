@@ -43,11 +43,11 @@ def runs(cases, seeds):
     return sorted(made, key=lambda run: -run[0].total_tokens)
 
 
-def compare_all(path, route, cases, seeds, device, jobs, done):
-    """Run them in `jobs` processes -> [Comparison]; `done()` after each. An error of any ends it."""
+def compare_all(path, route, made, device, jobs, done):
+    """Run what `runs` made in `jobs` processes -> [Comparison]; `done()` after each. An error of any ends it."""
     context = multiprocessing.get_context("spawn")
     with ProcessPoolExecutor(jobs, mp_context=context) as pool:
-        waiting = [pool.submit(compare, path, route, device, case, seed) for case, seed in runs(cases, seeds)]
+        waiting = [pool.submit(compare, path, route, device, case, seed) for case, seed in made]
         found = []
         try:
             for future in as_completed(waiting):

@@ -32,4 +32,4 @@ def test_an_error_of_a_process_is_raised(tmp_path):
     broken = tmp_path / "broken.py"
     broken.write_text("raise RuntimeError('on import')")
     with pytest.raises(Exception, match="on import"):
-        exhaustive.compare_all(broken, None, [CASE], 1, "cpu", jobs=1, done=lambda: None)
+        exhaustive.compare_all(broken, None, exhaustive.runs([CASE], 1), "cpu", jobs=1, done=lambda: None)

@@ -112,7 +112,7 @@ def finalized(arguments, compressed):
         compressed, a["boundary_token_indices"], a["positions"], a["rms_norm_weight"], a["cos_sin_cache"], a["kv_slot_mapping"],
         result, a["positions"].shape[0], a["cos_sin_cache"].shape[0], result.shape[0],
         a["cos_sin_cache"].stride(0), result.stride(0),
-        a["rms_norm_eps"], C=a["compress_ratio"], num_warps=4,
+        a["rms_norm_eps"], C=a["compress_ratio"], LANES=32 if compressed.shape[0] >= 16 else 128, num_warps=4,
     )  # fmt: skip
     return result
 

@@ -263,8 +263,8 @@ def rrms_of(x, lane, LANES: tl.constexpr, rms_norm_eps):
 
 @triton.jit
 def finalize_output(
-    n, boundary, position, TILES: tl.constexpr, dim, group, pair, lane, compressed, arrivals, rms_norm_weight, cos_sin_cache,
-    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+    n, TILES: tl.constexpr, dim, group, pair, lane, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight,
+    cos_sin_cache, kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
     C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """compressed[n, :512] float32 -> RMSNorm, int8 groups, rotary pairs -> the 584 bytes of output n's slot.
@@ -288,8 +288,11 @@ def finalize_output(
         even_weight = load_bf16(rms_norm_weight + even_dim)
         odd_weight = load_bf16(rms_norm_weight + even_dim + 1)
 
-        slot = tl.load(kv_slot_mapping + inside(boundary, num_tokens)).to(tl.int64)
-        angle = cos_sin_cache + inside(floor_div(position, C) * C, max_pos) * cos_sin_stride + pair
+        boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        token = inside(boundary, num_tokens)
+        slot = tl.load(kv_slot_mapping + token).to(tl.int64)
+        window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+        angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
         cos = tl.load(angle)
         sin = tl.load(angle + ROPE_PAIRS)
         page = floor_div(slot, PAGE_SLOTS)
@@ -315,15 +318,15 @@ def finalize_output(
 
 @triton.jit
 def finalize_plain(
-    n, boundary, position, TILES: tl.constexpr, compressed, arrivals, rms_norm_weight, cos_sin_cache,
+    n, TILES: tl.constexpr, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
     kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
     C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """finalize_output for kernels that leave the layout of its tiles to Triton."""
     group = tl.arange(0, GROUPS)
     finalize_output(
-        n, boundary, position, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group,
-        tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES), compressed, arrivals, rms_norm_weight, cos_sin_cache,
+        n, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS),
+        tl.arange(0, LANES), compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
         kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
     )  # fmt: skip
 
@@ -360,19 +363,14 @@ def zero_page(
 
 
 @triton.jit
-def find_token(n, boundary_token_indices, positions, num_tokens):
-    """Output n -> its boundary, counted from the start but perhaps past either end, and the position there; int64."""
-    boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
-    return boundary, tl.load(positions + inside(boundary, num_tokens)).to(tl.int64)
-
-
-@triton.jit
 def find_window(
-    boundary, position, token_to_req, block_table, num_tokens, num_reqs, table_stride, C: tl.constexpr, BLOCK_SIZE: tl.constexpr,
+    n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr,
 ):  # fmt: skip
-    """find_token's -> its request's row of the block table; its window's first block there, and first row in that block."""
-    req = inside(tl.load(token_to_req + inside(boundary, num_tokens)).to(tl.int64), num_reqs)
-    first = position - (C - 1)
+    """Output n -> its request's row of the block table; its window's first block there, and first row in that block."""
+    token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+    req = inside(tl.load(token_to_req + token).to(tl.int64), num_reqs)
+    first = tl.load(positions + token).to(tl.int64) - (C - 1)
     first_block = floor_div(first, BLOCK_SIZE)
     first_row = (first - first_block * BLOCK_SIZE).to(tl.int32)
     first_block = tl.minimum(tl.maximum(first_block, -FAR), FAR).to(tl.int32)  # 32-bit arithmetic on vectors
@@ -427,9 +425,8 @@ def compress_kernel(
     """One program: DIMS dims of one output, to compressed[num_outputs, 512] float32. Neighbours read the same rows."""
     n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
     dims = (tl.program_id(0) % (HEAD_DIM // DIMS)) * DIMS + tl.arange(0, DIMS)
-    boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
     table, first_block, first_row = find_window(
-        boundary, position, token_to_req, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+        n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
     )  # fmt: skip
 
     top = tl.full([DIMS], float("-inf"), tl.float32)
@@ -459,10 +456,8 @@ def finalize_kernel(
     num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """One program: one output, from compressed[num_outputs, 512] float32 to its slot. Nobody else arrives."""
-    n = tl.program_id(0).to(tl.int64)
-    boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
     finalize_plain(
-        n, boundary, position, 1, compressed, None, rms_norm_weight, cos_sin_cache,
+        tl.program_id(0).to(tl.int64), 1, compressed, None, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
         kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
     )  # fmt: skip
 
@@ -482,11 +477,10 @@ def fused_kernel(
         num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
         C, BLOCK_SIZE, ROWS, DIMS, EVICTION,
     )  # fmt: skip
-    n = (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64)
-    boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
     finalize_plain(
-        n, boundary, position, HEAD_DIM // DIMS, compressed, arrivals, rms_norm_weight, cos_sin_cache,
-        kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+        (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64), HEAD_DIM // DIMS, compressed, arrivals,
+        boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
+        num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
     )  # fmt: skip
 
 
@@ -535,9 +529,8 @@ def ascend_compress_kernel(
     for task in range(tl.program_id(0), num_outputs * PARTS, tl.num_programs(0)):
         n = task // PARTS
         first_dim = (task - n * PARTS) * DIMS
-        boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
         table, tile, skipped = find_window(
-            boundary, position, token_to_req, block_table, num_tokens, num_reqs, table_stride, C, ROWS,
+            n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, ROWS,
         )  # fmt: skip
         state = state_cache + first_dim
         top = tl.full([DIMS], float("-inf"), tl.float32)
@@ -586,8 +579,9 @@ def ascend_finalize_kernel(
         tl.store(packed + n * SLOT_BYTES + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None])
         tl.store(packed + n * SLOT_BYTES + PAYLOAD_BYTES + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8))
 
-        _, position = find_token(n, boundary_token_indices, positions, num_tokens)
-        angle = cos_sin_cache + inside(floor_div(position, C) * C, max_pos) * cos_sin_stride + pair
+        token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+        angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
         cos = tl.load(angle)
         sin = tl.load(angle + ROPE_PAIRS)
         rotary = tl.load(compressed + n * HEAD_DIM + rotary_dim) * rrms * rotary_weight
@@ -687,9 +681,8 @@ def exact_kernel(
     else:
         n = ((page - zero_pages) // TILES).to(tl.int64)
         dims = (page - zero_pages) % TILES * DIMS + tl.arange(0, DIMS)
-        boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
         table, first_block, first_row = find_window(
-            boundary, position, token_to_req, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+            n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
         )  # fmt: skip
         row = first_row + tl.arange(0, ROWS)
         top = tl.full([DIMS], float("-inf"), tl.float32)
@@ -712,7 +705,7 @@ def exact_kernel(
         )  # fmt: skip
         tl.store(compressed + n * HEAD_DIM + dims, sum_16(accumulator, DIMS))
         finalize_plain(
-            n, boundary, position, TILES, compressed, arrivals, rms_norm_weight, cos_sin_cache,
+            n, TILES, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
             kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
         )  # fmt: skip
 
@@ -762,9 +755,8 @@ if HAS_GLUON:
             n = ((page - zero_pages) // TILES).to(gl.int64)
             first_dim = (page - zero_pages) % TILES * DIMS
             dims = first_dim + gl.arange(0, DIMS, of_dim)
-            boundary, position = find_token(n, boundary_token_indices, positions, num_tokens)
             table, first_block, first_row = find_window(
-                boundary, position, token_to_req, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
+                n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
             )  # fmt: skip
             offsets = gl.allocate_shared_memory(gl.int64, [C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
             row = first_row + gl.arange(0, C, by_row)
@@ -802,10 +794,10 @@ if HAS_GLUON:
 
             group = gl.arange(0, GROUPS, gl.SliceLayout(1, slot_dims))
             finalize_output(
-                n, boundary, position, TILES,
-                group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
-                gl.arange(0, ROPE_PAIRS, by_row), gl.arange(0, LANES, by_row), compressed, arrivals, rms_norm_weight, cos_sin_cache,
-                kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+                n, TILES, group[:, None] * GROUP_DIM + gl.arange(0, GROUP_DIM, gl.SliceLayout(0, slot_dims))[None, :], group,
+                gl.arange(0, ROPE_PAIRS, by_row), gl.arange(0, LANES, by_row), compressed, arrivals,
+                boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
+                num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
             )  # fmt: skip
 
 

@@ -526,7 +526,7 @@ def ascend_compress_kernel(
     TILES_A_BLOCK: tl.constexpr = BLOCK_SIZE // ROWS
     row = tl.arange(0, ROWS)
     dims = tl.arange(0, DIMS)
-    for task in range(tl.program_id(0), num_outputs * PARTS, tl.num_programs(0)):
+    for task in range(tl.program_id(0).to(tl.int64), num_outputs * PARTS, tl.num_programs(0)):
         n = task // PARTS
         first_dim = (task - n * PARTS) * DIMS
         table, tile, skipped = find_window(
@@ -570,7 +570,7 @@ def ascend_finalize_kernel(
     rotary_dim = INT8_DIM + 2 * pair[:, None] + odd_half
     weight = tl.load(rms_norm_weight + dim).to(tl.float32)
     rotary_weight = tl.load(rms_norm_weight + rotary_dim).to(tl.float32)
-    for n in range(tl.program_id(0), num_outputs, tl.num_programs(0)):
+    for n in range(tl.program_id(0).to(tl.int64), num_outputs, tl.num_programs(0)):
         x = tl.load(compressed + n * HEAD_DIM + dim)
         rrms = tl.rsqrt(tl.sum(tl.sum(x * x, axis=1), axis=0) * (1.0 / HEAD_DIM) + rms_norm_eps)
         z = (x * rrms * weight).to(tl.bfloat16).to(tl.float32)
@@ -598,7 +598,7 @@ def ascend_scatter_kernel(
     packed, boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
 ):  # fmt: skip
     """packed[num_outputs, 584] -> the slots. Bytes only."""
-    for n in range(tl.program_id(0), num_outputs, tl.num_programs(0)):
+    for n in range(tl.program_id(0).to(tl.int64), num_outputs, tl.num_programs(0)):
         boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
         slot = tl.load(kv_slot_mapping + inside(boundary, num_tokens)).to(tl.int64)
         page = floor_div(slot, PAGE_SLOTS)

@@ -3,7 +3,8 @@
     python -m harness.platforms.ascend [--file FILE] [--route ROUTE] [--case NAME ...] [--cases FILE] [--set FIELD=VALUE ...]
 
 The route's own launcher runs, under Triton's dispatch for a 910B; each of its launches is executed by what triton-ascend lowered.
-The bytes are compared with the reference's and with those of the same route interpreted. `--no-run` lowers and plans only.
+The bytes must be those of the same route interpreted (with the exponential of the C library, as the lowered code has it), and
+none may be wrong against the reference. Not covered: hivmc and the chip itself; programs run one after another.
 """
 
 import argparse
@@ -20,22 +21,25 @@ import torch
 
 import reference
 from harness import ROOT
-from harness.cases import CaseSpec, load_cases, parse_setting, select_cases
-from harness.chips import Chip
+from harness.cases import CaseSpec, load_cases, select_cases
 from harness.inputs import build
 from harness.platforms import Finding
+from harness.platforms.ascend_toolchain import missing_tools
 from harness.preflight import ENTRY
-from harness.runner import LIMITS, Entrant, Job, Workers
 from harness.verdict import judge
 
 ENVIRONMENT = ROOT / ".envs" / "triton-ascend-3.2.0"  # made by `make platforms`
 TOOL = "triton-ascend 3.2.0, ascendnpu-ir 1.2.0"
-UB_BYTES = 192 * 1024  # of a vector core of a 910B, as the planner has it
+UB_BYTES = 192 * 1024  # of a vector core of a 910B: what the planner says is available
 TIMEOUT = 1800  # seconds for one route with all its cases
 
 
 class Absent(Exception):
     """What the check needs is not on this machine."""
+
+
+class Crashed(Exception):
+    """The worker came to no result: its exit code and last words."""
 
 
 def cases(quick):
@@ -48,126 +52,154 @@ def cases(quick):
         CaseSpec("masked_int32", 2, 2048, 128, distribution="masked", index_dtype="int32", slots="page_ends", page_padding=64),
         CaseSpec("negative", 2, 2048, 128, first_position=5, indices="negative", distribution="heavy_tails", kv_pages=3),
     ]
-    ratios = (128, 256, 512)
-    chosen = shapes[:3] if quick else shapes
-    return [replace(s, name=f"{s.name}_c{c}", compress_ratio=c, total_tokens=2048 if c < 512 else 4096) for s in chosen for c in ratios]
+    tokens = {128: 2048, 256: 2048, 512: 4096}
+    return [
+        replace(shape, name=f"{shape.name}_c{ratio}", compress_ratio=ratio, total_tokens=tokens[ratio])
+        for shape in (shapes[:3] if quick else shapes)
+        for ratio in tokens
+    ]
 
 
-def environment():
-    """-> environment variables under which this Python's triton is triton-ascend; Absent where there is none."""
+def environment(mode="run"):
+    """-> environment variables under which this Python's triton does what `mode` asks; Absent where it cannot be had."""
     variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-    places = [str(ROOT)]
+    if mode == "interpret":
+        return {**variables, "TRITON_INTERPRET": "1"}
+    if mode == "run" and (missing := missing_tools()):
+        raise Absent(f"{', '.join(missing)} not found; Debian has them as mlir-19-tools, llvm-19, gcc")
     spec = importlib.util.find_spec("triton")
-    if not (spec and spec.origin and (Path(spec.origin).parent / "backends" / "ascend").is_dir()):
-        if not (ENVIRONMENT / "triton" / "backends" / "ascend").is_dir():
-            raise Absent(f"{TOOL} are not installed; make platforms puts them into {ENVIRONMENT.relative_to(ROOT)}")
-        places.insert(0, str(ENVIRONMENT))
-    return {**variables, "PYTHONPATH": os.pathsep.join(places)}
+    if spec and spec.origin and (Path(spec.origin).parent / "backends" / "ascend").is_dir():
+        return variables
+    if not (ENVIRONMENT / "triton" / "backends" / "ascend").is_dir():
+        raise Absent(f"{TOOL} are not installed; make platforms puts them into {ENVIRONMENT.relative_to(ROOT)}")
+    return {**variables, "PYTHONPATH": os.pathsep.join((str(ENVIRONMENT), str(ROOT)))}
 
 
-def work(submission, route, cases, seed=0, run=True):
-    """-> (the worker's result, {place of a case: its bytes as a flat uint8 tensor}); Absent, or RuntimeError if it crashed."""
-    variables = environment()
+def work(submission, route, cases, mode, seed=0):
+    """Run the worker in `mode` (plan, run, interpret) -> its result, with the bytes of each case, uint8 tensors or None."""
+    variables = environment(mode)
     with tempfile.TemporaryDirectory(prefix="ascend-") as folder:
-        job = Path(folder, "job.json")
+        job = {"submission": str(Path(submission).resolve()), "route": route, "seed": seed, "mode": mode, "folder": folder,
+               "cases": [asdict(case) for case in cases]}  # fmt: skip
+        path = Path(folder, "job.json")
+        path.write_text(json.dumps(job))
+        command = [sys.executable, "-m", "harness.platforms.ascend_worker", str(path)]
         variables["TRITON_CACHE_DIR"] = folder
-        job.write_text(
-            json.dumps(
-                {
-                    "submission": str(Path(submission).resolve()), "route": route, "cases": [asdict(case) for case in cases],
-                    "seed": seed, "run": run, "folder": folder,
-                }
-            )
-        )  # fmt: skip
-        command = [sys.executable, "-m", "harness.platforms.ascend_worker", str(job)]
-        ran = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT, timeout=TIMEOUT)
-        result = Path(folder, "result.json")
-        if not result.exists():
-            raise RuntimeError(f"exit {ran.returncode}: {(ran.stdout + ran.stderr)[-1500:]}")
-        files = {place: Path(folder, f"{place}.bytes") for place in range(len(cases))}
-        read = {p: torch.frombuffer(bytearray(f.read_bytes()), dtype=torch.uint8) for p, f in files.items() if f.exists()}
-        return json.loads(result.read_text()), read
+        try:
+            ran = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT, timeout=TIMEOUT)
+        except subprocess.TimeoutExpired:
+            raise Crashed(f"no end after {TIMEOUT} s") from None
+        if not Path(folder, "result.json").exists():
+            raise Crashed(f"exit {ran.returncode}: {(ran.stdout + ran.stderr).strip()[-1500:]}")
+        result = json.loads(Path(folder, "result.json").read_text())
+        for place, case in enumerate(result["cases"]):
+            file = Path(folder, f"{place}.bytes")
+            case["bytes"] = torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8) if file.exists() else None
+    return result
 
 
-def interpreted(submission, route, case, seed=0):
-    """-> RunResult of the same route under this environment's interpreter."""
-    workers = Workers(True)
-    try:
-        with workers.start(Job((Entrant(Path(submission), route),), case, seed + case.seed, "cpu"), LIMITS) as running:
-            return running.first(0)
-    finally:
-        workers.stop()
+def compare(cases, lowered, interpreted, seed=0):
+    """Cases, and `work`'s results of modes run and interpret -> (status, detail) of each case."""
+    for case, low, twin in zip(cases, lowered["cases"], interpreted["cases"]):
+        if low["stopped"] or twin["stopped"]:
+            yield "fail", f"{case.name}: {low['stopped'] or 'interpreted: ' + twin['stopped']}"
+            continue
+        inputs = build(case, seed + case.seed)
+        expected = getattr(reference, ENTRY)(**inputs.arguments)
+        got, twin = (each["bytes"].view(expected.shape) for each in (low, twin))
+        verdict, against_twin = judge(inputs, expected, got), judge(inputs, twin, got)
+        told = f"{case.name}: {verdict.wrong} wrong, {verdict.ties} ties of {verdict.compared:,} bytes"
+        if verdict.wrong:
+            told += f"; {verdict.first}"
+        told += (
+            "; the interpreter's bytes"
+            if against_twin.strict
+            else f"; interpreted: {against_twin.differing} others, {against_twin.first}"
+        )
+        yield "fail" if verdict.wrong or not against_twin.strict else "pass", told
 
 
-def compare(submission, route, cases, got, seed=0, interpret=True):
-    """-> [(case, verdict against the reference, verdict against the interpreter, or why there is none)] of the cases that ran."""
-    told = []
-    for place, case in enumerate(cases):
-        if place in got:
-            inputs = build(case, seed + case.seed)
-            expected = getattr(reference, ENTRY)(**inputs.arguments)
-            lowered = got[place].view(expected.shape)
-            ran = interpreted(submission, route, case, seed) if interpret else None
-            twin = "not asked" if ran is None else ran.message.strip().rpartition("\n")[2]
-            if ran is not None and ran.status == "ok":
-                twin = judge(inputs, ran.output, lowered)
-            told.append((case, judge(inputs, expected, lowered), twin))
-    return told
-
-
-def describe_kernel(kernel):
+def describe(kernel):
+    """One kernel of a worker's result, in words."""
     constants = " ".join(f"{name}={value}" for name, value in kernel["constants"].items())
     if kernel["ub"] is None:
-        fate = f"refused: {kernel['refused']}"
+        fate = "refused"
     else:
         given_up = f", without {kernel['given_up']}" if kernel["given_up"] else ""
-        fate = f"UB {kernel['ub']:,} of {UB_BYTES:,} bytes ({100 * kernel['ub'] / UB_BYTES:.0f} %){given_up}"
-        fate += f"; {kernel['refused']}" if kernel["refused"] else ""
-    return f"{kernel['kernel']} [{constants}] grid {kernel.get('grid')}: {fate}; run on this CPU: {'yes' if kernel['ran'] else 'no'}"
+        fate = f"UB {kernel['ub']:,} of {UB_BYTES:,} bytes ({kernel['ub'] / UB_BYTES:.0%}){given_up}"
+    refused = f": {kernel['refused']}" if kernel["refused"] else ""
+    return f"{kernel['kernel']} [{constants}] grid {kernel.get('grid')}: {fate}{refused}"
 
 
-def describe_twin(twin):
-    if isinstance(twin, str):
-        return twin
-    return "equal" if twin.strict else f"{twin.differing} differ, {twin.wrong} of them no tie; {twin.first}"
+def findings(routes, quick, submission=ROOT / "solution.py"):
+    """The Findings of the Ascend routes among `routes`: UB plan, then the lowered code run on this CPU."""
+    for route in routes:
+        if route == "ascend" or route.startswith("ascend-"):
+            yield from _findings_of(route, quick, submission)
+
+
+def _findings_of(route, quick, submission):
+    chosen = cases(quick)
+    try:
+        plan = work(submission, route, chosen, "plan")
+        refused = [describe(kernel) for kernel in plan["kernels"] if kernel["refused"]]
+        most = max((kernel["ub"] for kernel in plan["kernels"] if kernel["ub"]), default=0)
+        given_up = sorted({kernel["kernel"] for kernel in plan["kernels"] if kernel["given_up"]})
+        detail = f"{len(plan['kernels'])} kernels lowered, at most {most:,} of {UB_BYTES:,} bytes of UB"
+        detail += f"; without multi-buffering: {', '.join(given_up)}" if given_up else ""
+        yield Finding(route, "lowered, UB plan", TOOL, "fail" if refused else "pass", "; ".join(refused) or detail)
+    except Absent as absent:
+        yield Finding(route, "lowered, UB plan", TOOL, "skipped", str(absent))
+    except Crashed as crashed:
+        yield Finding(route, "lowered, UB plan", TOOL, "fail", str(crashed))
+    check, tool = "lowered code run on a CPU", f"{TOOL}, LLVM 19"
+    try:
+        result = work(submission, route, chosen, "run")
+        told = list(compare(chosen, result, work(submission, route, chosen, "interpret")))
+        failed = [detail for status, detail in told if status == "fail"]
+        detail = f"{len(told)} cases: no wrong byte, all as interpreted"
+        yield Finding(route, check, tool, "fail" if failed else "pass", "; ".join(failed) or detail)
+    except Absent as absent:
+        yield Finding(route, check, tool, "skipped", str(absent))
+    except Crashed as crashed:
+        yield Finding(route, check, tool, "fail", str(crashed))
 
 
 def main(arguments=None):
     parser = argparse.ArgumentParser(prog="python -m harness.platforms.ascend", description=__doc__.partition("\n")[0])
     parser.add_argument("--file", default=ROOT / "solution.py", type=Path, help="the submission (solution.py)")
     parser.add_argument("--route", default="ascend", help="a row of its ROUTES (ascend)")
-    parser.add_argument("--case", action="append", default=[], help="a case's name or pattern; from the check's own, or --cases")
+    parser.add_argument("--case", action="append", default=[], help="a case's name or pattern; of this check's own, or of --cases")
     parser.add_argument("--cases", help="a file of cases, or official, edge")
     parser.add_argument("--set", action="append", default=[], metavar="FIELD=VALUE", help="a case's field, as of harness check")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--no-run", action="store_true", help="lower and plan only")
-    parser.add_argument("--no-interpreter", action="store_true", help="compare with the reference only")
     options = parser.parse_args(arguments)
     try:
         known = load_cases(options.cases) if options.cases else cases(quick=not options.case)
         chosen = select_cases(known, options.case, settings=options.set)
-        result, got = work(options.file, options.route, chosen, options.seed, not options.no_run)
+        result = work(options.file, options.route, chosen, "plan" if options.no_run else "run", options.seed)
+        for line in dict.fromkeys(map(describe, result["kernels"])):
+            print(line)
+        failed = any(kernel["refused"] for kernel in result["kernels"])
+        if options.no_run:
+            told = [("fail", f"{case['case']}: {case['stopped']}") for case in result["cases"] if case["stopped"]]
+        else:
+            twin = work(options.file, options.route, chosen, "interpret", options.seed)
+            told = compare(chosen, result, twin, options.seed)
+        for status, line in told:
+            failed |= status == "fail"
+            print(f"{status}: {line}")
+        return int(failed)
     except ValueError as error:
         print(error, file=sys.stderr)
         return 2
     except Absent as absent:
         print(f"skipped: {absent}", file=sys.stderr)
         return 5
-    except RuntimeError as error:
-        print(error, file=sys.stderr)
+    except Crashed as crashed:
+        print(crashed, file=sys.stderr)
         return 3
-    for kernel in result["kernels"]:
-        print(describe_kernel(kernel))
-    for case in result["cases"]:
-        if case["stopped"]:
-            print(f"{case['case']}: not run: {case['stopped']}")
-    failed = any(case["stopped"] for case in result["cases"]) or any(kernel["refused"] for kernel in result["kernels"])
-    for case, verdict, twin in compare(options.file, options.route, chosen, got, options.seed, not options.no_interpreter):
-        first = f"; {verdict.first}" if verdict.first else ""
-        print(f"{case.name}: {verdict.wrong} wrong, {verdict.ties} ties of {verdict.compared:,} bytes{first}")
-        print(f"  interpreted: {describe_twin(twin)}")
-        failed |= verdict.wrong > 0 or not isinstance(twin, str) and twin.wrong > 0
-    return int(failed)
 
 
 if __name__ == "__main__":

@@ -72,6 +72,12 @@ def bishengir(name):
     return Path(importlib.util.find_spec("ascendnpuir").origin).parent / "bin" / name
 
 
+def link(library, *objects):
+    """The runtime and `objects` -> a loaded shared library."""
+    _run(compiler(), "-O2", "-shared", "-fPIC", *objects, RUNTIME, "-lm", "-o", library)
+    return ctypes.CDLL(str(library))
+
+
 def lower(source, options, target):
     """Triton's ASTSource -> linalg as text; Refused with the first lines of the tool that failed."""
     from triton._C.libtriton import ir
@@ -131,12 +137,12 @@ class CpuKernel:
         mlir.write_text(re.sub(NO_MEANING_HERE, "", linalg, flags=re.M))
         _run(bishengir("bishengir-opt"), mlir, *(f"--{name}" for name in TO_LLVM), "-o", llvm)
         _run(mlir_translate(), "--mlir-to-llvmir", llvm, "-o", text)
-        text.write_text(re.sub(r"@(?:malloc|aligned_alloc)\b", "@program_alloc", text.read_text()).replace("@free(", "@program_free("))
+        allocating = re.sub(r"@(?:malloc|aligned_alloc)\b", "@program_alloc", text.read_text())
+        text.write_text(re.sub(r"@free\b", "@program_free", allocating))
         _run(llc(), "-O2", "-filetype=obj", "-relocation-model=pic", text, "-o", code)
-        _run(compiler(), "-O2", "-shared", "-fPIC", code, RUNTIME, "-lm", "-o", library)
         name, parameters = re.search(r"func\.func @(\w+)\((.*?)\) *(?:attributes|\{)", linalg, re.S).groups()
         self.types = re.findall(r"%arg\d+: (memref<\?x\w+>|\w+)", parameters)
-        self._library = ctypes.CDLL(str(library))
+        self._library = link(library, code)
         self._function = getattr(self._library, name)
         self._function.restype = None
 

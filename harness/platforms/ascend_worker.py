@@ -1,15 +1,18 @@
-"""In the environment of triton-ascend: run a route's own launcher, each launch lowered, planned, and executed by the lowered code.
+"""Run a route's own launcher; in the environment of triton-ascend each launch is lowered, planned and executed by the lowered code.
 
-    python -m harness.platforms.ascend_worker JOB     a JSON file: submission, route, cases, seed, run, folder
+    python -m harness.platforms.ascend_worker JOB     a JSON file: submission, route, cases, seed, mode, folder
 
-Writes folder/result.json: the kernels seen and, for each case, whether the call came to its end; and folder/CASE.bytes.
+mode: plan (nothing is executed), run, or interpret, which is Triton's interpreter instead and needs no environment of its own.
+Writes folder/result.json: the kernels seen and, for each case, why the call did not come to its end; and folder/CASE.bytes.
 """
 
+import ctypes
 import json
 import sys
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import torch
 import triton.compiler
 from triton.backends.compiler import GPUTarget
@@ -33,8 +36,7 @@ class Chain:
     def compile(self, source, target=None, options=None):
         folder = Path(self._folder.name, str(len(self.kernels)))
         folder.mkdir()
-        constants = {name: value for name, value in source.constants.items()}
-        told = {"kernel": source.fn.__name__, "constants": constants, "refused": "", "ub": None, "given_up": "", "ran": False}
+        told = {"kernel": source.fn.__name__, "constants": dict(source.constants), "refused": "", "ub": None, "given_up": ""}
         self.kernels.append(told)
         kernel = None
         try:
@@ -67,19 +69,41 @@ class Launchable:
 
     def run(self, x, y, z, stream, function, metadata, launch_metadata, enter, leave, *values):
         self._told["grid"] = [x, y, z]
-        if self._kernel is None or self._chain.stopped:
-            self._chain.stopped = self._chain.stopped or f"{self._told['kernel']} was not lowered"
+        if not self._chain.run or self._chain.stopped:
+            return
+        if self._kernel is None:
+            self._chain.stopped = f"{self._told['kernel']} was not lowered"
             return
         self._kernel((x, y, z), [values[place] for place in self._places])
-        self._told["ran"] = True
+
+
+def interpret_as_lowered(folder):
+    """The interpreter, with the exponential of this machine's C library, which the lowered code calls; numpy's is another."""
+    from triton.runtime.interpreter import InterpreterBuilder
+
+    from harness import interpreter
+
+    interpreter.repair()
+    library = toolchain.link(Path(folder, "runtime.so"))
+    library.exponentials.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+
+    def exponentials(data):
+        data = np.array(data, np.float32, order="C")
+        library.exponentials(data.ctypes.data, data.size)
+        return data
+
+    InterpreterBuilder.create_exp = lambda self, x: self.unary_op(x, exponentials)
 
 
 def main(job):
     folder = Path(job["folder"])
     torch.set_num_threads(1)
-    dispatch_for(GPUTarget("npu", toolchain.ARCH, 0))
-    chain = Chain(job["run"])
-    triton.compiler.compile = chain.compile  # where JITFunction finds it
+    chain = Chain(job["mode"] == "run")
+    if job["mode"] == "interpret":
+        interpret_as_lowered(folder)
+    else:
+        dispatch_for(GPUTarget("npu", toolchain.ARCH, 0))
+        triton.compiler.compile = chain.compile  # where JITFunction finds it
     entry = load_entry(Entrant(Path(job["submission"]), job["route"]), torch.device("cpu"))
     cases = []
     for place, case in enumerate(job["cases"]):
@@ -89,10 +113,11 @@ def main(job):
             result = entry(**build(case, job["seed"] + case.seed).arguments)
         except Exception as error:  # a submission's fault, or a grid that triton-ascend refuses: told, not raised
             chain.stopped = f"{type(error).__name__}: {error}"
-        if job["run"] and not chain.stopped:
+        if job["mode"] != "plan" and not chain.stopped:
             (folder / f"{place}.bytes").write_bytes(result.contiguous().numpy().tobytes())
         cases.append({"case": case.name, "stopped": chain.stopped})
-    (folder / "result.json").write_text(json.dumps({"triton": triton.__version__, "kernels": chain.kernels, "cases": cases}))
+    result = {"triton": triton.__version__, "kernels": chain.kernels, "cases": cases}
+    (folder / "result.json").write_text(json.dumps(result, default=str))
 
 
 if __name__ == "__main__":

@@ -157,11 +157,11 @@ def load_stored(version, path=STORED):
 
 
 def store(result, path=STORED):
-    """Write what was compiled, a kernel and target a line."""
+    """Write what was compiled, a kernel a line; what the budget has no room for is left out."""
     columns = ("registers", "stack", "shared", "warps")
     kernels = {}
     for kernel in sorted(result["kernels"], key=lambda kernel: (kernel["launch"], kernel["target"])):
-        if "error" not in kernel:
+        if not faults(kernel):
             kernels.setdefault(kernel["launch"], {})[kernel["target"]] = [kernel[column] for column in columns]
     lines = [f"  {json.dumps(launch)}: {json.dumps(of)}" for launch, of in kernels.items()]
     head = f'"triton": {json.dumps(result["triton"])}, "columns": {json.dumps(columns)}, "kernels"'

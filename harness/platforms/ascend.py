@@ -141,8 +141,9 @@ def findings(routes, quick, submission=ROOT / "solution.py"):
 def _findings_of(route, quick, submission):
     chosen = cases(quick)
     try:
-        plan = work(submission, route, chosen, "plan")
+        plan = work(submission, route, [*load_cases(), *chosen], "plan")  # the official grids too
         refused = [describe(kernel) for kernel in plan["kernels"] if kernel["refused"]]
+        refused += [f"{case['case']}: {case['stopped']}" for case in plan["cases"] if case["stopped"]]
         most = max((kernel["ub"] for kernel in plan["kernels"] if kernel["ub"]), default=0)
         given_up = sorted({kernel["kernel"] for kernel in plan["kernels"] if kernel["given_up"]})
         detail = f"{len(plan['kernels'])} kernels lowered, at most {most:,} of {UB_BYTES:,} bytes of UB"

@@ -2,8 +2,9 @@
 
     python -m harness.platforms.ascend_worker JOB     a JSON file: submission, route, cases, seed, mode, folder
 
-mode: plan (nothing is executed), run, or interpret, which is Triton's interpreter instead and needs no environment of its own.
-Writes folder/result.json: the kernels seen and, for each case, why the call did not come to its end; and folder/CASE.bytes.
+mode: plan, where nothing is executed and only the sizes of the cases count; run; or interpret, which is Triton's interpreter
+instead and needs no environment of its own. Writes folder/result.json: the kernels seen and, for each case, why the call did not
+come to its end; and folder/CASE.bytes.
 """
 
 import ctypes
@@ -20,7 +21,7 @@ from triton.backends.compiler import GPUTarget
 from harness.cases import CaseSpec
 from harness.inputs import build
 from harness.platforms import ascend_toolchain as toolchain
-from harness.platforms.dispatch import dispatch_for
+from harness.platforms.dispatch import dispatch_for, untouched_arguments
 from harness.runner import Entrant, load_entry
 
 
@@ -110,7 +111,10 @@ def main(job):
         case = CaseSpec(**case)
         chain.stopped = ""
         try:
-            result = entry(**build(case, job["seed"] + case.seed).arguments)
+            if job["mode"] == "plan":
+                entry(**untouched_arguments(case.total_tokens // case.compress_ratio, case.compress_ratio, case.block_size))
+            else:
+                result = entry(**build(case, job["seed"] + case.seed).arguments)
         except Exception as error:  # a submission's fault, or a grid that triton-ascend refuses: told, not raised
             chain.stopped = f"{type(error).__name__}: {error}"
         if job["mode"] != "plan" and not chain.stopped:

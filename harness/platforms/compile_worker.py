@@ -19,11 +19,10 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
-from harness.platforms.dispatch import dispatch_for
+from harness.platforms.dispatch import dispatch_for, untouched_arguments
 from harness.runner import Entrant, load_entry
 
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
-BLOCK_SIZE = 8  # the platform's
 
 
 def gpu_target(name):
@@ -31,20 +30,6 @@ def gpu_target(name):
     if name.startswith("sm_"):
         return GPUTarget("cuda", int(name.removeprefix("sm_")), 32)
     return GPUTarget("hip", name, 32 if name.startswith(("gfx10", "gfx11", "gfx12")) else 64)
-
-
-def arguments(num_outputs, compress_ratio):
-    """The contract's arguments of one request, identity layout; memory is reserved, not touched: no launch reads it."""
-    tokens = num_outputs * compress_ratio
-    i32, i64 = (dict(dtype=dtype) for dtype in (torch.int32, torch.int64))
-    return {
-        "state_cache": torch.empty(tokens // BLOCK_SIZE, BLOCK_SIZE, 1024),
-        "token_to_req": torch.empty(tokens, **i32), "positions": torch.empty(tokens, **i64),
-        "boundary_token_indices": torch.empty(num_outputs, **i64), "block_table": torch.empty(1, tokens // BLOCK_SIZE, **i32),
-        "rms_norm_weight": torch.empty(512, dtype=torch.bfloat16), "cos_sin_cache": torch.empty(tokens, 64),
-        "kv_slot_mapping": torch.empty(tokens, **i64), "kv_cache": torch.empty(-(-num_outputs // 64), 37376, dtype=torch.uint8),
-        "block_size": BLOCK_SIZE, "compress_ratio": compress_ratio,
-    }  # fmt: skip
 
 
 def usage(kernel):
@@ -111,7 +96,7 @@ def main(job):
             if route not in entries:
                 entries[route] = load_entry(Entrant(Path(job["submission"]), route), torch.device("cpu"))
             recorder.route, recorder.target = route, target
-            entries[route](**arguments(num_outputs, compress_ratio))
+            entries[route](**untouched_arguments(num_outputs, compress_ratio))
     Path(job["out"]).write_text(json.dumps({"triton": triton.__version__, "kernels": list(recorder.seen.values())}))
 
 

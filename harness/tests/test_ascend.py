@@ -21,13 +21,22 @@ PLANTED = """
     import triton
     import triton.language as tl
 
-    ROUTES = {"ascend-small": 8, "ascend-overflow": 256, "ascend-refused": 0}
+    ROUTES = {"ascend-small": 8, "ascend-overflow": 256, "ascend-refused": 0, "ascend-grid": 8, "ascend-single": 64}
 
     @triton.jit
     def sum_kernel(x, out, ROWS: tl.constexpr, DIMS: tl.constexpr):
         row, dim = tl.arange(0, ROWS), tl.arange(0, DIMS)
         tile = tl.load(x + row[:, None] * 1024 + dim[None, :])
         tl.store(out + dim, tl.sum(tile * tl.exp(tile - tl.max(tile, axis=0)[None, :]), axis=0))
+
+    @triton.jit
+    def loop_kernel(x, out, ROWS: tl.constexpr, DIMS: tl.constexpr):
+        row, dim = tl.arange(0, ROWS), tl.arange(0, DIMS)
+        total = tl.zeros([ROWS, DIMS], tl.float32)
+        for start in range(0, 4 * ROWS, ROWS):
+            a = x + (start + row)[:, None] * 1024 + dim[None, :]
+            total += tl.load(a) * tl.load(a + 256) + tl.load(a + 512)
+        tl.store(out + dim, tl.sum(total, axis=0))
 
     @triton.jit
     def refused_kernel(x, out):
@@ -39,8 +48,10 @@ PLANTED = """
         out = torch.zeros(kv_cache.numel() // 4)
         if route == "ascend-refused":
             refused_kernel[(1,)](state_cache, out)
+        elif route == "ascend-single":
+            loop_kernel[(1,)](state_cache, out, ROWS=ROUTES[route], DIMS=256)
         else:
-            sum_kernel[(1,)](state_cache, out, ROWS=ROUTES[route], DIMS=128)
+            sum_kernel[(65536 if route == "ascend-grid" else 1,)](state_cache, out, ROWS=ROUTES[route], DIMS=128)
         return out.view(torch.uint8).view(kv_cache.shape)
 """
 
@@ -75,6 +86,17 @@ def test_a_planted_ub_overflow_is_caught(planted):
     (kernel,) = planted("ascend-overflow", "plan")["kernels"]
     assert kernel["ub"] is None and kernel["refused"].startswith("UB overflow: ")
     assert f"{ascend.UB_BYTES:,} available" in kernel["refused"]
+
+
+def test_a_plan_without_multi_buffering_is_told(planted):
+    """Tiles of 64 KiB: three loads fill UB, so there is no room for each of them twice, as overlapping them needs."""
+    (kernel,) = planted("ascend-single", "plan")["kernels"]
+    assert kernel["refused"] == "" and kernel["ub"] <= ascend.UB_BYTES and "multi-buffering" in kernel["given_up"]
+    assert "without" in ascend.describe(kernel)
+
+
+def test_a_grid_beyond_65535_programs_is_refused(planted):
+    assert "65536" in planted("ascend-grid", "plan")["cases"][0]["stopped"]
 
 
 def test_a_kernel_that_is_not_lowered_is_told_and_not_run(planted):

@@ -31,6 +31,7 @@ from harness.verdict import judge
 ENVIRONMENT = ROOT / ".envs" / "triton-ascend-3.2.0"  # made by `make platforms`
 TOOL = "triton-ascend 3.2.0, ascendnpu-ir 1.2.0"
 UB_BYTES = 192 * 1024  # of a vector core of a 910B: what the planner says is available
+OFFICIAL_TOKENS = 32768  # the interpreter, which the bytes are held to, takes half a minute for such a case
 TIMEOUT = 1800  # seconds for one route with all its cases
 
 
@@ -43,7 +44,10 @@ class Crashed(Exception):
 
 
 def cases(quick):
-    """Windows aligned to a block and not, block sizes that divide 8 rows and do not, every C, layouts that no order helps."""
+    """Windows aligned to a block and not, block sizes that 8 rows divide and not, every C, layouts that no order helps.
+
+    Not quick: also official cases up to 32,768 tokens, whose outputs are enough for the tiles of the large ones.
+    """
     shapes = [
         CaseSpec("aligned_bs8", 2, 2048, 128),
         CaseSpec("unaligned_bs8", 2, 2048, 128, first_position=5, block_table="permuted", slots="shuffled"),
@@ -53,11 +57,12 @@ def cases(quick):
         CaseSpec("negative", 2, 2048, 128, first_position=5, indices="negative", distribution="heavy_tails", kv_pages=3),
     ]
     tokens = {128: 2048, 256: 2048, 512: 4096}
-    return [
+    small = [
         replace(shape, name=f"{shape.name}_c{ratio}", compress_ratio=ratio, total_tokens=tokens[ratio])
         for shape in (shapes[:3] if quick else shapes)
         for ratio in tokens
     ]
+    return small if quick else small + [case for case in load_cases() if case.total_tokens <= OFFICIAL_TOKENS]
 
 
 def smaller(case):
@@ -104,10 +109,10 @@ def work(submission, route, cases, mode, seed=0):
 
 
 def compare(cases, lowered, interpreted, seed=0):
-    """Cases, and `work`'s results of modes run and interpret -> (status, detail) of each case."""
+    """Cases, and `work`'s results of modes run and interpret -> (status, ties, detail) of each case."""
     for case, low, twin in zip(cases, lowered["cases"], interpreted["cases"]):
         if low["stopped"] or twin["stopped"]:
-            yield "fail", f"{case.name}: {low['stopped'] or 'interpreted: ' + twin['stopped']}"
+            yield "fail", 0, f"{case.name}: {low['stopped'] or 'interpreted: ' + twin['stopped']}"
             continue
         inputs = build(case, seed + case.seed)
         expected = getattr(reference, ENTRY)(**inputs.arguments)
@@ -121,7 +126,7 @@ def compare(cases, lowered, interpreted, seed=0):
             if against_twin.strict
             else f"; interpreted: {against_twin.differing} others, {against_twin.first}"
         )
-        yield "fail" if verdict.wrong or not against_twin.strict else "pass", told
+        yield "fail" if verdict.wrong or against_twin.differing else "pass", verdict.ties, told
 
 
 def describe(kernel):
@@ -162,8 +167,8 @@ def _findings_of(route, quick, submission):
     try:
         result = work(submission, route, chosen, "run")
         told = list(compare(chosen, result, work(submission, route, chosen, "interpret")))
-        failed = [detail for status, detail in told if status == "fail"]
-        detail = f"{len(told)} cases: no wrong byte, all as interpreted"
+        failed = [detail for status, _, detail in told if status == "fail"]
+        detail = f"{len(told)} cases: all bytes as interpreted; 0 wrong, {sum(ties for _, ties, _ in told)} ties"
         yield Finding(route, check, tool, "fail" if failed else "pass", "; ".join(failed) or detail)
     except Absent as absent:
         yield Finding(route, check, tool, "skipped", str(absent))
@@ -189,11 +194,11 @@ def main(arguments=None):
             print(line)
         failed = any(kernel["refused"] for kernel in result["kernels"])
         if options.no_run:
-            told = [("fail", f"{case['case']}: {case['stopped']}") for case in result["cases"] if case["stopped"]]
+            told = [("fail", 0, f"{case['case']}: {case['stopped']}") for case in result["cases"] if case["stopped"]]
         else:
             twin = work(options.file, options.route, chosen, "interpret", options.seed)
             told = compare(chosen, result, twin, options.seed)
-        for status, line in told:
+        for status, _, line in told:
             failed |= status == "fail"
             print(f"{status}: {line}")
         return int(failed)

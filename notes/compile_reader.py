@@ -1,22 +1,19 @@
 """Registers, stack and shared memory of the reader's kernel, for GPUs that need not be here: python notes/compile_reader.py.
 
-Registers and stack are read by the cuobjdump inside Triton's wheel, for NVIDIA's targets only. Half a minute.
+Half a minute.
 """
 
-import re
-import subprocess
 import sys
-import tempfile
 from pathlib import Path
 
 import triton
-from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
 sys.path.insert(0, str(Path(__file__).parent.parent))
+from harness.platforms.compile_worker import gpu_target, usage
 from harness.reader import sparse_attention as reader
 
-TARGETS = (("cuda", 80, 32), ("cuda", 90, 32), ("cuda", 100, 32), ("hip", "gfx90a", 64), ("hip", "gfx942", 64))
+TARGETS = ("sm_80", "sm_90", "sm_100", "gfx90a", "gfx942")
 TILES = (  # heads, keys, warps, stages
     (16, 16, 4, 1), (16, 32, 4, 1), (16, 32, 8, 1), (16, 64, 8, 1), (32, 32, 8, 1), (64, 16, 8, 2), (64, 32, 8, 1), (64, 32, 8, 2),
     (64, 32, 8, 3), (64, 64, 8, 1), (64, 64, 8, 2), (64, 32, 16, 1),
@@ -24,7 +21,6 @@ TILES = (  # heads, keys, warps, stages
 POINTERS = {"query": "bf16", "cache": "u8", "cache16": "i16", "indices": "i32", "out": "bf16"}  # the others are fp32
 INTEGERS = ("num_heads", "topk", "num_slots", "page_stride", "page_stride16", "splits")
 ALIGNED = ("num_heads", "topk", "page_stride", "page_stride16")  # multiples of 16, as the launcher finds them
-CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
 def compiled(kernel, constants, num_warps, num_stages, target):
@@ -41,15 +37,7 @@ def compiled(kernel, constants, num_warps, num_stages, target):
         constexprs={(names.index(name),): value for name, value in constants.items()},
         attrs={(names.index(name),): [["tt.divisibility", 16]] for name in aligned},
     )
-    return triton.compile(source, target=GPUTarget(*target), options={"num_warps": num_warps, "num_stages": num_stages})
-
-
-def usage(binary):
-    """cubin -> (registers, bytes of stack a thread)."""
-    with tempfile.NamedTemporaryFile(suffix=".cubin") as file:
-        Path(file.name).write_bytes(binary)
-        told = subprocess.run([CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
-    return re.search(r"REG:(\d+) STACK:(\d+)", told).groups()
+    return triton.compile(source, target=gpu_target(target), options={"num_warps": num_warps, "num_stages": num_stages})
 
 
 if __name__ == "__main__":
@@ -59,6 +47,6 @@ if __name__ == "__main__":
         for heads, keys, warps, stages in TILES:
             constants = {"HEADS": heads, "KEYS": keys, "IS_SPLIT": heads < 64, "HAS_SINK": True, "INTERPRETED": False}
             kernel = compiled(reader.attend_kernel, constants, warps, stages, target)
-            registers, stack = usage(kernel.asm["cubin"]) if target[0] == "cuda" else ("-", "-")
-            shared = kernel.metadata.shared / 1024
-            print(f"| {target[1]} | {heads} x {keys}, {warps}, {stages} | {registers} | {stack} | {shared:.0f} |", flush=True)
+            took = usage(kernel)
+            figures = f"{took['registers']} | {took['stack']} | {took['shared'] / 1024:.0f}"
+            print(f"| {target} | {heads} x {keys}, {warps}, {stages} | {figures} |", flush=True)

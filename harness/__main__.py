@@ -19,12 +19,13 @@ from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.stats import MODES
 
 EXIT = {
-    "pass": 0, "skipped": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
-    "not-triton": 6,
+    "pass": 0, "skipped": 0, "mismatch": 1, "unsafe": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4,
+    "environment": 5, "preflight": 6, "not-triton": 6,
 }  # fmt: skip
-WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass", "skipped")
+WORST_FIRST = ("usage", "environment", "crash", "timeout", "unsafe", "mismatch", "not-triton", "impossible", "pass", "skipped")
 SOLUTION = ROOT / "solution.py"
 EXACT_ON_A_CHIP = "no accelerator here; exactness is a matter of the chip's own reference. Use: python -m harness check"
+GUARD_ON_A_CHIP = "--guard: the guard sees the accesses of Triton's interpreter alone, not those of {}. Use: --device cpu --guard"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
 
@@ -61,6 +62,9 @@ def parse(argv):
     add_submission(sub)
     sub.add_argument(
         "--prove-triton", action="store_true", help="run each case again with every Triton launch left out: it must then be wrong"
+    )
+    sub.add_argument(
+        "--guard", action="store_true", help="interpreted: check every access of every kernel for bounds, alignment and races"
     )
     sub = verb(
         "exhaust", exhaust, "every byte of every case, distribution, block table and seed against the reference", scores=False
@@ -257,6 +261,9 @@ def run_and_record(arguments, entrants, cases, timed):
     from harness.terminal import console
 
     chip = chips.Chip(chips.choose_device(arguments.device))
+    guard = getattr(arguments, "guard", False)
+    if guard and not chip.interpreted:
+        raise ValueError(GUARD_ON_A_CHIP.format(chip.name))
     if timed and chip.interpreted:
         print(f"harness {arguments.verb}: {NO_ACCELERATOR}", file=sys.stderr)
         return "environment", [], []
@@ -275,7 +282,7 @@ def run_and_record(arguments, entrants, cases, timed):
         ran = check.run_cases(
             [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed,
             limits_of(arguments), arguments.jobs,
-            prove=getattr(arguments, "prove_triton", False), done=done,
+            prove=getattr(arguments, "prove_triton", False), guard=guard, done=done,
         )  # fmt: skip
     about = {
         "when": now(), "run": run, "platform": chip.platform, "environment": chip.environment(),
@@ -304,7 +311,9 @@ def show_results(arguments, status, results, made):
     from harness.terminal import console, print_results, print_table
 
     out = console(arguments.no_color)
-    print_results(out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed)
+    print_results(
+        out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed, getattr(arguments, "guard", False)
+    )
     if arguments.verb == "time":
         print_table(out, board.detail(made))
 

@@ -1,10 +1,10 @@
-"""Two repairs to Triton's CPU interpreter, applied before a submission runs interpreted.
+"""Three repairs to Triton's CPU interpreter, applied before a submission runs interpreted.
 
 Rounding: it cuts float32 to bfloat16 where every chip rounds to nearest even (seen in Triton 3.7.1), so a submission that
 casts would show wrong bytes here and none on a chip. Speed: it patches `triton.language` anew at every call of a device
-function; once a launch is enough (measured in notes/2026-11-30-interpreter.md).
+function; once a launch is enough (measured in notes/2026-11-30-interpreter.md). Triton 3.2's does not know `~` of a bool.
 
-Each repair replaces a private function of Triton and is left out where that function is not found.
+Each repair replaces a private function of Triton and is left out where that function is not found. Tried with 3.2, 3.5 and 3.7.
 """
 
 import numpy as np
@@ -19,6 +19,8 @@ def repair():
         interpreter._convert_float = _rounding_to_nearest(interpreter._convert_float, tl)
     if hasattr(interpreter, "_patch_lang"):
         _patch_once_a_launch(interpreter)
+    if not hasattr(interpreter.InterpreterBuilder, "get_int1_ty"):
+        _know_int1(interpreter, tl)
 
 
 def bf16_bits(x):
@@ -62,3 +64,13 @@ def _patch_once_a_launch(interpreter):
 
     interpreter._patch_lang = patch_lang
     interpreter.GridExecutor.__call__ = launch_grid
+
+
+def _know_int1(interpreter, tl):
+    builder = interpreter.InterpreterBuilder
+    all_ones = builder.get_all_ones_value
+
+    def get_all_ones_value(self, type):
+        return interpreter.TensorHandle(np.ones(1, dtype=bool), tl.int1) if type.scalar == tl.int1 else all_ones(self, type)
+
+    builder.get_int1_ty, builder.get_all_ones_value = lambda self: tl.int1, get_all_ones_value

@@ -1,11 +1,14 @@
-"""Three repairs to Triton's CPU interpreter, applied before a submission runs interpreted.
+"""Repairs to Triton's CPU interpreter, applied before a submission runs interpreted.
 
 Rounding: it cuts float32 to bfloat16 where every chip rounds to nearest even (seen in Triton 3.7.1), so a submission that
 casts would show wrong bytes here and none on a chip. Speed: it patches `triton.language` anew at every call of a device
-function; once a launch is enough (measured in notes/2026-11-30-interpreter.md). Triton 3.2's does not know `~` of a bool.
+function; once a launch is enough (measured in notes/2026-11-30-interpreter.md). Triton 3.2's does not know `~` of a bool, and
+takes a scalar mask that is false for none.
 
 Each repair replaces a private function of Triton and is left out where that function is not found. Tried with 3.2, 3.5 and 3.7.
 """
+
+import inspect
 
 import numpy as np
 
@@ -21,6 +24,8 @@ def repair():
         _patch_once_a_launch(interpreter)
     if not hasattr(interpreter.InterpreterBuilder, "get_int1_ty"):
         _know_int1(interpreter, tl)
+    if hasattr(tl.semantic, "_store_legacy"):
+        _heed_scalar_masks(tl)
 
 
 def bf16_bits(x):
@@ -74,3 +79,26 @@ def _know_int1(interpreter, tl):
         return interpreter.TensorHandle(np.ones(1, dtype=bool), tl.int1) if type.scalar == tl.int1 else all_ones(self, type)
 
     builder.get_int1_ty, builder.get_all_ones_value = lambda self: tl.int1, get_all_ones_value
+
+
+def _heed_scalar_masks(tl):
+    class Mask(tl.tensor):
+        """A mask that is there, whatever its value: Triton 3.2 asks `if not mask`, which the interpreter answers by the value."""
+
+        def __bool__(self):
+            return True
+
+    def heeding(access):
+        bind = inspect.signature(access).bind
+
+        def heeded(*args, **kwargs):
+            given = bind(*args, **kwargs)
+            mask = given.arguments["mask"]
+            if isinstance(mask, tl.tensor):
+                given.arguments["mask"] = Mask(mask.handle, mask.type)
+            return access(*given.args, **given.kwargs)
+
+        return heeded
+
+    for name in ("_load_legacy", "_store_legacy"):
+        setattr(tl.semantic, name, heeding(getattr(tl.semantic, name)))

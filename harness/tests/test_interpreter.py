@@ -42,3 +42,18 @@ def test_a_cast_to_float32_is_exact(device):
 
 def test_nan_stays_nan(device):
     assert cast(to_bf16_kernel, torch.full((4,), float("nan")), torch.bfloat16, device).isnan().all()
+
+
+@triton.jit
+def scalar_mask_kernel(out):
+    n = tl.program_id(0)
+    one = tl.load(out, mask=n > 0, other=1)
+    tl.store(out + n, one, mask=n > 0)
+
+
+def test_a_scalar_mask_is_heeded(device):
+    out = torch.full((3,), 7, dtype=torch.int32, device=device)
+    scalar_mask_kernel[(2,)](out)
+    assert out.tolist() == [7, 7, 7]
+    scalar_mask_kernel[(1,)](out.fill_(5))
+    assert out.tolist() == [5, 5, 5]

@@ -25,14 +25,16 @@ those of a window with NaN, +inf, or a column that is all -inf. Two outputs with
 
 Errors: TypeError or ValueError before any launch, naming the argument, what came, what is needed.
 
-Sections: constants | types | numerics | slots | kernels in an order of their own | exact kernels | arguments | launchers | routes |
-platform | entry
+Sections: constants | types | numerics | slots | kernels in an order of their own | kernels for Ascend | exact kernels | arguments |
+launchers | routes | platform | entry
 """
 
+import re
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass, field
 from functools import cache, lru_cache
+from math import gcd
 from operator import attrgetter, methodcaller
 from threading import Lock
 
@@ -40,7 +42,7 @@ import torch
 import triton
 import triton.language as tl
 
-try:  # a Triton without it has no exact route; see has_gluon
+try:  # a Triton without it has no exact route; see HAS_GLUON
     from triton.experimental import gluon
     from triton.experimental.gluon import language as gl
 except ImportError:
@@ -61,11 +63,11 @@ ROPE_PAIRS = tl.constexpr(32)
 PAGE_SLOTS = tl.constexpr(64)
 PAYLOAD_BYTES = tl.constexpr(576)  # of a slot: 448 int8, then 64 bfloat16
 SCALE_BYTES = tl.constexpr(8)  # of a slot: 7 scales, one zero
+SLOT_BYTES = tl.constexpr(584)  # 576 + 8
 SCALES_AT = tl.constexpr(36864)  # 64 * 576: column of the first scale byte of a page
-PAGE_END = tl.constexpr(37376)  # 64 * (576 + 8): the bytes of a page that slots use
+PAGE_BYTES = tl.constexpr(37376)  # 64 * 584: the bytes of a page that slots use; its rest is padding
 FAR = tl.constexpr(1 << 30)  # blocks; farther than any table reaches
 MIN_EXPONENT = tl.constexpr(-20)  # ceil(log2(1e-4 / 127)): the clamp of the group maximum at 1e-4
-PAGE_BYTES = PAGE_END.value  # least block_stride
 # Up to here pages are zeroed within the one launch; beyond, the fill is a launch of its own. Outputs: a program that zeroes a
 # page looks at all of them. Pages (150 MB): their fill takes longer than its launch.
 ZERO_OUTPUTS_UP_TO = 4096
@@ -101,6 +103,8 @@ class Route:
     tiles: tuple  # (compress_ratio or ANY, most outputs or MANY, Tile), ...: the first that holds them
     eviction: str = ""  # cache policy of the state loads: "" or "evict_first"
     kernel: object = None  # of launch_exact
+    finalizer_warps: int = 4  # of launch_two_stage
+    mask_all: bool = False  # of launch_ascend: every tile of a window, not only its ends
 
     def tile(self, compress_ratio, num_outputs):
         return next(tile for ratio, most, tile in self.tiles if ratio in (ANY, compress_ratio) and num_outputs <= most)
@@ -160,9 +164,9 @@ def power_of_two(exponent):
 
 
 @triton.jit
-def quantise(z_bits, exponent):
-    """bfloat16 bits and the group's exponent -> int8 by truncation toward zero."""
-    scaled = bf16_value(z_bits) * power_of_two(-exponent)
+def quantise(z, exponent):
+    """float32 of bfloat16's precision and the group's exponent -> int8 by truncation toward zero."""
+    scaled = z * power_of_two(-exponent)
     return tl.minimum(tl.maximum(scaled, -127.0), 127.0).to(tl.int8)
 
 
@@ -300,7 +304,7 @@ def finalize_output(
         rrms = rrms_of(x, lane, LANES, rms_norm_eps)
         z_bits = bf16_bits(raw * rrms * weight)
         exponent = group_exponent(tl.max(z_bits & 0x7FFF, axis=1))
-        int8 = quantise(z_bits, exponent[:, None])
+        int8 = quantise(bf16_value(z_bits), exponent[:, None])
         is_int8 = group < INT8_GROUPS
         tl.store(payload + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None] & writes)
         tl.store(scales + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8), mask=(group < GROUPS) & writes)
@@ -309,6 +313,21 @@ def finalize_output(
         odd = odd * rrms * odd_weight
         store_bf16(payload + INT8_DIM + 4 * pair, bf16_bits(even * cos - odd * sin), (pair < ROPE_PAIRS) & writes)
         store_bf16(payload + INT8_DIM + 4 * pair + 2, bf16_bits(odd * cos + even * sin), (pair < ROPE_PAIRS) & writes)
+
+
+@triton.jit
+def finalize_plain(
+    n, TILES: tl.constexpr, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+    kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
+    C: tl.constexpr, LANES: tl.constexpr,
+):  # fmt: skip
+    """finalize_output for kernels that leave the layout of its tiles to Triton."""
+    group = tl.arange(0, GROUPS)
+    finalize_output(
+        n, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS),
+        tl.arange(0, LANES), compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+        kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
+    )  # fmt: skip
 
 
 @triton.jit
@@ -337,7 +356,7 @@ def zero_page(
     for first in tl.static_range(0, PAYLOAD_BYTES, 64):
         tl.store(payload + first, zero, mask=~written[:, None])
     tl.store(scales, zero, mask=~written[:, None] & (byte < SCALE_BYTES)[None, :])
-    for first in range(PAGE_END, page_stride, 4096):
+    for first in range(PAGE_BYTES, page_stride, 4096):
         rest = first + (slot * 64)[:, None] + byte[None, :]
         tl.store(start + rest, zero, mask=rest < page_stride)
 
@@ -376,6 +395,16 @@ def state_pointers(state_cache, offset, dims, ALIGNED: tl.constexpr):
     return pointer
 
 
+@triton.jit
+def window_pointers(
+    row, dims, table, first_block, state_cache, blocks_per_req, num_blocks, block_stride, row_stride,
+    BLOCK_SIZE: tl.constexpr, ALIGNED: tl.constexpr,
+):  # fmt: skip
+    """row[rows] as in row_offsets, dims[DIMS] -> state_pointers of these rows."""
+    offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
+    return state_pointers(state_cache, offset, dims, ALIGNED)
+
+
 # --- kernels that add in an order of their own ---------------------------------------------------------------------------
 
 # Integers that differ from call to call: compiled once for all values. block_stride and row_stride are not among them: that
@@ -404,8 +433,9 @@ def compress_kernel(
     weighted = tl.zeros([DIMS], tl.float32)
     for start in range(0, C, ROWS):
         row = first_row + start + tl.arange(0, ROWS)
-        offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
-        state = state_pointers(state_cache, offset, dims, False)
+        state = window_pointers(
+            row, dims, table, first_block, state_cache, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE, False,
+        )  # fmt: skip
         score = tl.load(state + HEAD_DIM, eviction_policy=EVICTION)
         value = tl.load(state, eviction_policy=EVICTION)
 
@@ -425,12 +455,9 @@ def finalize_kernel(
     num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C: tl.constexpr, LANES: tl.constexpr,
 ):  # fmt: skip
     """One program: one output, from compressed[num_outputs, 512] float32 to its slot. Nobody else arrives."""
-    group = tl.arange(0, GROUPS)
-    finalize_output(
-        tl.program_id(0).to(tl.int64), 1, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group,
-        tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES), compressed, None, boundary_token_indices, positions, rms_norm_weight,
-        cos_sin_cache, kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps,
-        C, LANES,
+    finalize_plain(
+        tl.program_id(0).to(tl.int64), 1, compressed, None, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+        kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
     )  # fmt: skip
 
 
@@ -449,13 +476,143 @@ def fused_kernel(
         num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
         C, BLOCK_SIZE, ROWS, DIMS, EVICTION,
     )  # fmt: skip
-    group = tl.arange(0, GROUPS)
-    finalize_output(
-        (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64), HEAD_DIM // DIMS,
-        group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS), tl.arange(0, LANES),
-        compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
+    finalize_plain(
+        (tl.program_id(0) // (HEAD_DIM // DIMS)).to(tl.int64), HEAD_DIM // DIMS, compressed, arrivals,
+        boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, kv_slot_mapping, kv_cache,
         num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
     )  # fmt: skip
+
+
+# --- kernels for Ascend: vector cores with a buffer each (UB), filled by copies that should be long and contiguous --------
+#
+# As many programs as cores, each loops over tasks. The window is scanned in tiles that lie within one block: one look-up of the
+# table and two plain copies a tile, index arithmetic on scalars only. Masks, float32, at the two ends of an unaligned window.
+
+
+@triton.jit
+def scan_tile(
+    tile, low, high, top, total, weighted, row, dims, table, state_cache, blocks_per_req, num_blocks, block_stride, row_stride,
+    TILES_A_BLOCK: tl.constexpr, MASKED: tl.constexpr,
+):  # fmt: skip
+    """Rows low .. high - 1 (float32; all, unless MASKED) of a tile into the online softmax; row[ROWS], dims[DIMS]: 0, 1, 2, ..."""
+    block = floor_div(tile, TILES_A_BLOCK)
+    physical = inside(tl.load(table + inside(block, blocks_per_req)), num_blocks).to(tl.int64)
+    first_row = (tile - block * TILES_A_BLOCK) * row.shape[0]
+    state = state_cache + physical * block_stride + first_row * row_stride + row[:, None] * row_stride + dims[None, :]
+    score = tl.load(state + HEAD_DIM)
+    value = tl.load(state)
+    if MASKED:  # a row outside may hold anything, NaN included
+        at = row.to(tl.float32)[:, None]
+        is_inside = (at >= low) & (at < high)
+        score = tl.where(is_inside, score, float("-inf"))
+        value = tl.where(is_inside, value, 0.0)
+    new_top = tl.maximum(top, tl.max(score, axis=0))
+    shift = tl.where(new_top == float("-inf"), 0.0, new_top)  # only -inf so far: exp(-inf - 0) = 0, not NaN
+    weight = tl.exp(score - shift[None, :])
+    rescale = tl.exp(top - shift)
+    return new_top, total * rescale + tl.sum(weight, axis=0), weighted * rescale + tl.sum(weight * value, axis=0)
+
+
+@triton.jit(do_not_specialize=[*PER_CALL, "num_outputs"])
+def ascend_compress_kernel(
+    boundary_token_indices, token_to_req, positions, block_table, state_cache, compressed,
+    num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, MASK_ALL: tl.constexpr,
+):  # fmt: skip
+    """A task: DIMS dims of one output, to compressed[num_outputs, 512] float32. ROWS divides BLOCK_SIZE and C."""
+    PARTS: tl.constexpr = HEAD_DIM // DIMS
+    TILES: tl.constexpr = C // ROWS
+    TILES_A_BLOCK: tl.constexpr = BLOCK_SIZE // ROWS
+    row = tl.arange(0, ROWS)
+    dims = tl.arange(0, DIMS)
+    for task in range(tl.program_id(0), num_outputs * PARTS, tl.num_programs(0)):
+        n = task // PARTS
+        first_dim = (task - n * PARTS) * DIMS
+        table, tile, skipped = find_window(
+            n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, ROWS,
+        )  # fmt: skip
+        state = state_cache + first_dim
+        top = tl.full([DIMS], float("-inf"), tl.float32)
+        total = tl.zeros([DIMS], tl.float32)
+        weighted = tl.zeros([DIMS], tl.float32)
+        ends = tl.minimum(skipped, 1)  # an unaligned window has a part of a tile at either end
+        low = skipped.to(tl.float32)
+        for first in range(0, TILES if MASK_ALL else ends):
+            top, total, weighted = scan_tile(
+                tile + first, tl.where(first == 0, low, 0.0), ROWS, top, total, weighted, row, dims, table, state,
+                blocks_per_req, num_blocks, block_stride, row_stride, TILES_A_BLOCK, True,
+            )  # fmt: skip
+        for middle in range(TILES if MASK_ALL else ends, TILES):
+            top, total, weighted = scan_tile(
+                tile + middle, 0.0, ROWS, top, total, weighted, row, dims, table, state,
+                blocks_per_req, num_blocks, block_stride, row_stride, TILES_A_BLOCK, False,
+            )  # fmt: skip
+        for last in range(0, ends):
+            top, total, weighted = scan_tile(
+                tile + TILES + last, 0.0, low, top, total, weighted, row, dims, table, state,
+                blocks_per_req, num_blocks, block_stride, row_stride, TILES_A_BLOCK, True,
+            )  # fmt: skip
+        tl.store(compressed + n * HEAD_DIM + first_dim + dims, weighted / total)
+
+
+@triton.jit(do_not_specialize=[*PER_CALL, "num_outputs", "rms_norm_eps"])
+def ascend_finalize_kernel(
+    compressed, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache, packed, packed_words,
+    num_outputs, num_tokens, max_pos, cos_sin_stride, rms_norm_eps, C: tl.constexpr,
+):  # fmt: skip
+    """compressed[num_outputs, 512] float32 -> packed[num_outputs, 584] bytes, also seen as words[num_outputs, 146] int32."""
+    group = tl.arange(0, GROUPS)
+    dim = group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :]
+    is_int8 = group < INT8_GROUPS
+    pair = tl.arange(0, ROPE_PAIRS)
+    odd_half = tl.arange(0, 2)[None, :]
+    rotary_dim = INT8_DIM + 2 * pair[:, None] + odd_half
+    weight = tl.load(rms_norm_weight + dim).to(tl.float32)
+    rotary_weight = tl.load(rms_norm_weight + rotary_dim).to(tl.float32)
+    for n in range(tl.program_id(0), num_outputs, tl.num_programs(0)):
+        x = tl.load(compressed + n * HEAD_DIM + dim)
+        rrms = tl.rsqrt(tl.sum(tl.sum(x * x, axis=1), axis=0) * (1.0 / HEAD_DIM) + rms_norm_eps)
+        z = (x * rrms * weight).to(tl.bfloat16).to(tl.float32)
+        exponent = group_exponent(tl.max(tl.abs(z), axis=1).to(tl.int32, bitcast=True) >> 16)
+        int8 = quantise(z, exponent[:, None])
+        tl.store(packed + n * SLOT_BYTES + dim, int8.to(tl.uint8, bitcast=True), mask=is_int8[:, None])
+        tl.store(packed + n * SLOT_BYTES + PAYLOAD_BYTES + group, tl.where(is_int8, exponent + 127, 0).to(tl.uint8))
+
+        token = inside(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        window = floor_div(tl.load(positions + token).to(tl.int64), C) * C
+        angle = cos_sin_cache + inside(window, max_pos) * cos_sin_stride + pair
+        cos = tl.load(angle)
+        sin = tl.load(angle + ROPE_PAIRS)
+        rotary = tl.load(compressed + n * HEAD_DIM + rotary_dim) * rrms * rotary_weight
+        bits = rotary.to(tl.int32, bitcast=True)  # picked by bits: a sum of floats would lose the sign of zero
+        even = tl.sum(bits * (1 - odd_half), axis=1).to(tl.float32, bitcast=True)
+        odd = tl.sum(bits * odd_half, axis=1).to(tl.float32, bitcast=True)
+        low = (even * cos - odd * sin).to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) & 0xFFFF
+        high = (odd * cos + even * sin).to(tl.bfloat16).to(tl.int16, bitcast=True).to(tl.int32) << 16
+        tl.store(packed_words + n * (SLOT_BYTES // 4) + INT8_DIM // 4 + pair, low | high)
+
+
+@triton.jit(do_not_specialize=[*PER_CALL, "num_outputs"])
+def ascend_scatter_kernel(
+    packed, boundary_token_indices, kv_slot_mapping, kv_cache, num_outputs, num_tokens, kv_blocks, page_stride,
+):  # fmt: skip
+    """packed[num_outputs, 584] -> the slots. Bytes only."""
+    for n in range(tl.program_id(0), num_outputs, tl.num_programs(0)):
+        boundary = from_end(tl.load(boundary_token_indices + n).to(tl.int64), num_tokens)
+        slot = tl.load(kv_slot_mapping + inside(boundary, num_tokens)).to(tl.int64)
+        page = floor_div(slot, PAGE_SLOTS)
+        slot = slot - page * PAGE_SLOTS
+        page = from_end(page, kv_blocks)
+        if (boundary >= 0) & (boundary < num_tokens) & (page >= 0) & (page < kv_blocks):
+            source = packed + n * SLOT_BYTES
+            start = kv_cache + page * page_stride
+            payload = start + slot * PAYLOAD_BYTES
+            most = tl.arange(0, HEAD_DIM)
+            rest = HEAD_DIM + tl.arange(0, GROUP_DIM)
+            scale = tl.arange(0, SCALE_BYTES)
+            tl.store(payload + most, tl.load(source + most))
+            tl.store(payload + rest, tl.load(source + rest))
+            tl.store(start + SCALES_AT + slot * SCALE_BYTES + scale, tl.load(source + PAYLOAD_BYTES + scale))
 
 
 # --- exact kernels: every operation, and every order of addition, of PyTorch's CUDA kernels ------------------------------
@@ -488,8 +645,10 @@ def accumulate(
 ):  # fmt: skip
     """Add the window's products, ROWS at a time, to accumulator[16, DIMS]; row[ROWS]: the first of them; top, total: [DIMS]."""
     for start in range(0, C, ROWS):
-        offset = row_offsets(table, first_block, row + start, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
-        state = state_pointers(state_cache, offset, dims, ALIGNED)
+        state = window_pointers(
+            row + start, dims, table, first_block, state_cache, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE,
+            ALIGNED,
+        )  # fmt: skip
         e = exp(tl.load(state + HEAD_DIM) - top[None, :])
         product = tl.div_rn(e, tl.broadcast_to(total[None, :], e.shape)) * tl.load(state)
         if ROWS == 16:
@@ -507,11 +666,10 @@ def exact_kernel(
     kv_slot_mapping, kv_cache, arrivals, compressed,
     num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
     table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
-    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, ROWS: tl.constexpr, DIMS: tl.constexpr, EVICTION: tl.constexpr,
-    LANES: tl.constexpr, ALIGNED: tl.constexpr, ALIGNED_PAGES: tl.constexpr, NUM_WARPS: tl.constexpr,
-    PREFETCH: tl.constexpr,
+    C: tl.constexpr, BLOCK_SIZE: tl.constexpr, DIMS: tl.constexpr, LANES: tl.constexpr, ALIGNED: tl.constexpr,
+    ALIGNED_PAGES: tl.constexpr, ROWS: tl.constexpr,
 ):  # fmt: skip
-    """Plain Triton, three passes over the scores. NUM_WARPS = 1 and DIMS = 128 keep the rows of a tile within a thread."""
+    """Plain Triton, three passes over the scores. One warp and DIMS = 128 keep the rows of a tile within a thread."""
     TILES: tl.constexpr = HEAD_DIM // DIMS
     page = tl.program_id(0)
     if page < zero_pages:
@@ -525,29 +683,28 @@ def exact_kernel(
         table, first_block, first_row = find_window(
             n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
         )  # fmt: skip
-        row = tl.arange(0, ROWS)
+        row = first_row + tl.arange(0, ROWS)
         top = tl.full([DIMS], float("-inf"), tl.float32)
         for start in range(0, C, ROWS):
-            offset = row_offsets(
-                table, first_block, first_row + start + row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE,
+            state = window_pointers(
+                row + start, dims, table, first_block, state_cache, blocks_per_req, num_blocks, block_stride, row_stride,
+                BLOCK_SIZE, ALIGNED,
             )  # fmt: skip
-            top = tl.maximum(top, tl.max(tl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM), axis=0))
+            top = tl.maximum(top, tl.max(tl.load(state + HEAD_DIM), axis=0))
         total = tl.zeros([DIMS], tl.float32)
         for start in range(0, C, ROWS):
-            offset = row_offsets(
-                table, first_block, first_row + start + row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE,
+            state = window_pointers(
+                row + start, dims, table, first_block, state_cache, blocks_per_req, num_blocks, block_stride, row_stride,
+                BLOCK_SIZE, ALIGNED,
             )  # fmt: skip
-            score = tl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM)
-            total = add_in_order(total, exp(score - top[None, :]), row == 0)
+            total = add_in_order(total, exp(tl.load(state + HEAD_DIM) - top[None, :]), tl.arange(0, ROWS) == 0)
         accumulator = accumulate(
-            tl.zeros([16, DIMS], tl.float32), first_row + row, dims, top, total, table, first_block, state_cache,
+            tl.zeros([16, DIMS], tl.float32), row, dims, top, total, table, first_block, state_cache,
             blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, ROWS, DIMS, ALIGNED,
         )  # fmt: skip
         tl.store(compressed + n * HEAD_DIM + dims, sum_16(accumulator, DIMS))
-        group = tl.arange(0, GROUPS)
-        finalize_output(
-            n, TILES, group[:, None] * GROUP_DIM + tl.arange(0, GROUP_DIM)[None, :], group, tl.arange(0, ROPE_PAIRS),
-            tl.arange(0, LANES), compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
+        finalize_plain(
+            n, TILES, compressed, arrivals, boundary_token_indices, positions, rms_norm_weight, cos_sin_cache,
             kv_slot_mapping, kv_cache, num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, rms_norm_eps, C, LANES,
         )  # fmt: skip
 
@@ -567,9 +724,8 @@ if HAS_GLUON:
         kv_slot_mapping, kv_cache, arrivals, compressed,
         num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
         table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
-        C: gl.constexpr, BLOCK_SIZE: gl.constexpr, ROWS: gl.constexpr, DIMS: gl.constexpr, EVICTION: gl.constexpr,
-        LANES: gl.constexpr, ALIGNED: gl.constexpr, ALIGNED_PAGES: gl.constexpr, NUM_WARPS: gl.constexpr,
-        PREFETCH: gl.constexpr,
+        C: gl.constexpr, BLOCK_SIZE: gl.constexpr, DIMS: gl.constexpr, LANES: gl.constexpr, ALIGNED: gl.constexpr,
+        ALIGNED_PAGES: gl.constexpr, EVICTION: gl.constexpr, NUM_WARPS: gl.constexpr, PREFETCH: gl.constexpr,
     ):  # fmt: skip
         """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
 
@@ -668,7 +824,7 @@ DATA_PTR = torch.Tensor.data_ptr
 
 
 def kinds_of(tensors):
-    """All that a plan needs to know of the nine tensors: a call spends a tenth of its time here."""
+    """All that a plan needs to know of the nine tensors: a warm call on an H200 spends a quarter of its time here."""
     try:
         return (*map(KIND, tensors), *map(STRIDE, tensors))
     except AttributeError:
@@ -697,8 +853,8 @@ def check_kinds(kinds, block_size, compress_ratio):
             described = ", ".join("any" if n is None else f"{n} = {sizes[n]}" if n in sizes else str(n) for n in needed)
             raise ValueError(f"{name}: shape {list(shape)} given; [{described}] is needed")
     num_outputs, block_stride = kinds[3][2][0], kinds[8][2][1]
-    if block_stride < PAGE_BYTES:
-        raise ValueError(f"kv_cache: {block_stride} bytes a page given; at least {PAGE_BYTES} are needed (64 slots of 584)")
+    if block_stride < PAGE_BYTES.value:
+        raise ValueError(f"kv_cache: {block_stride} bytes a page given; at least {PAGE_BYTES.value} are needed (64 slots of 584)")
     for (_, _, shape), (name, _, _) in zip(kinds[:8], ARGUMENTS):
         if num_outputs and 0 in shape:
             raise ValueError(f"{name}: shape {list(shape)} given; {num_outputs} outputs need at least one element")
@@ -748,9 +904,44 @@ def launch_two_stage(plan, tensors):
     finalize_kernel[(plan.num_outputs,)](
         compressed, boundaries, positions, weight, cos_sin_cache, slots, result,
         num_tokens, max_pos, kv_blocks, cos_sin_stride, page_stride, plan.rms_norm_eps,
-        C=plan.compress_ratio, LANES=plan.mean_lanes, num_warps=4,
+        C=plan.compress_ratio, LANES=plan.mean_lanes, num_warps=plan.route.finalizer_warps,
     )  # fmt: skip
     return result
+
+
+def launch_ascend(plan, tensors):
+    """Three launches of at most as many programs as the chip has vector cores: compress, finalize to packed slots, scatter them."""
+    state_cache, token_to_req, positions, boundaries, block_table, weight, cos_sin_cache, slots, _ = tensors
+    num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks = plan.sizes
+    table_stride, block_stride, row_stride, cos_sin_stride, page_stride = plan.strides
+    device, tile, num_outputs = state_cache.device, plan.tile, plan.num_outputs
+    cores = vector_cores(device)
+    result = torch.zeros(plan.page_shape, dtype=torch.uint8, device=device)
+    compressed = torch.empty((num_outputs, 512), dtype=torch.float32, device=device)
+    packed_words = torch.empty((num_outputs, SLOT_BYTES.value // 4), dtype=torch.int32, device=device)
+    packed = packed_words.view(torch.uint8)
+    ascend_compress_kernel[(min(cores, num_outputs * (512 // tile.dims)),)](
+        boundaries, token_to_req, positions, block_table, state_cache, compressed,
+        num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, table_stride, block_stride, row_stride,
+        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=gcd(plan.block_size, tile.rows), DIMS=tile.dims,
+        MASK_ALL=plan.route.mask_all, num_warps=tile.num_warps,
+    )  # fmt: skip
+    ascend_finalize_kernel[(min(cores, num_outputs),)](
+        compressed, boundaries, positions, weight, cos_sin_cache, packed, packed_words,
+        num_outputs, num_tokens, max_pos, cos_sin_stride, plan.rms_norm_eps, C=plan.compress_ratio,
+    )  # fmt: skip
+    ascend_scatter_kernel[(min(cores, num_outputs),)](
+        packed, boundaries, slots, result, num_outputs, num_tokens, kv_blocks, page_stride,
+    )  # fmt: skip
+    return result
+
+
+@cache
+def vector_cores(device):
+    """Vector cores of an Ascend device, a program each: what its Triton tells, else the 48 of a 910B (published)."""
+    utils = triton.runtime.driver.active.utils if device.type == "npu" else None
+    properties = utils.get_device_properties(device.index or 0) if hasattr(utils, "get_device_properties") else {}
+    return properties.get("num_vectorcore", 48)
 
 
 def launch_fused(plan, tensors):
@@ -786,7 +977,7 @@ def launch_exact(plan, tensors):
         result = torch.empty_like(kv_cache)
     else:
         result = torch.empty(plan.page_shape, dtype=torch.uint8, device=state_cache.device)
-    stream = current_stream(state_cache.get_device()) if state_cache.is_cuda else None
+    stream = stream_getter()(state_cache.get_device()) if state_cache.is_cuda else None
     arrivals, compressed = workspace(state_cache, stream, plan.num_outputs)
     arguments = (
         boundaries, token_to_req, positions, block_table, state_cache, weight, cos_sin_cache, slots, result, arrivals, compressed,
@@ -809,10 +1000,13 @@ def compile_and_launch(plan, aligned, arguments):
     tile, kernel = plan.tile, plan.route.kernel
     numbers = (plan.num_outputs, *plan.sizes, *plan.strides, plan.zero_pages, plan.rms_norm_eps)
     constants = dict(
-        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, ROWS=tile.rows, DIMS=tile.dims, EVICTION=plan.route.eviction,
-        LANES=plan.mean_lanes, ALIGNED=aligned, ALIGNED_PAGES=plan.page_shape[1] % 16 == 0, NUM_WARPS=tile.num_warps,
-        PREFETCH=tile.prefetch,
+        C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, DIMS=tile.dims, LANES=plan.mean_lanes, ALIGNED=aligned,
+        ALIGNED_PAGES=plan.page_shape[1] % 16 == 0,
     )  # fmt: skip
+    if "ROWS" in kernel.arg_names:
+        constants.update(ROWS=tile.rows)
+    else:  # the whole window at once
+        constants.update(EVICTION=plan.route.eviction, NUM_WARPS=tile.num_warps, PREFETCH=tile.prefetch)
     options = {} if tile.registers is None else {"maxnreg": tile.registers}
     grid = (plan.zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
     compiled = kernel[grid](*arguments, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
@@ -824,12 +1018,8 @@ def compile_and_launch(plan, aligned, arguments):
 
 @cache
 def stream_getter():
+    """-> device index -> handle of its current stream: 0.2 us on an H200's host, where torch.cuda.current_stream() costs 8."""
     return triton.runtime.driver.active.get_current_stream
-
-
-def current_stream(index):
-    """Handle of the current stream of CUDA device `index`. 0.2 us on an H200's host, where torch.cuda.current_stream() costs 8."""
-    return stream_getter()(index)
 
 
 # Scratch of launch_exact, by device and stream: int32 arrivals[num_outputs], all 0 between launches (whoever arrives last resets
@@ -868,8 +1058,9 @@ def graph_arrivals(device, num_outputs):
 
 
 # --- routes: a platform's difference is a row's difference ---------------------------------------------------------------
-
-PORTABLE = Route(launch_two_stage, tiles=((ANY, MANY, Tile(dims=64, rows=128, num_warps=4, num_stages=2)),))
+#
+# Of the figures, only those for NVIDIA were measured by this project. "published": told of that chip by authors of public
+# submissions and reports (June 2026). "derived": by the arithmetic of `python -m harness ledger`, or of the line itself.
 
 # An order of addition of its own, launched the ordinary way: what exactness is measured against (notes/2026-11-30-tiles.md).
 NVIDIA_FAST = Route(
@@ -900,44 +1091,107 @@ NVIDIA_GLUON = (
     else NVIDIA_PLAIN
 )
 
+# 64 dims are two lines of 128 bytes a row; 64 x 128 float32 of scores and as many values are 64 registers of 128 threads (derived).
+PORTABLE = Route(launch_two_stage, tiles=((ANY, MANY, Tile(dims=64, rows=128, num_warps=4, num_stages=2)),))
+# 64 dims, a direct online softmax, not NVIDIA's 32 (published). 64 lanes a warp: 4 warps hold 128 rows in 32 registers (derived).
+METAX = Route(launch_two_stage, tiles=((ANY, MANY, Tile(dims=64, rows=128, num_warps=4)),))
+# 64 dims; at C = 512 tiles of 256 rows (published), 64 registers of 4 x 64 lanes (derived).
+HYGON = Route(
+    launch_two_stage,
+    tiles=((512, MANY, Tile(dims=64, rows=256, num_warps=4)), (ANY, MANY, Tile(dims=64, rows=128, num_warps=4))),
+)
+# A direct online softmax, 4 warps, 3 stages (published). Rows: 3 stages of 32 x 64 scores and values are 48 KiB (derived).
+THEAD = Route(launch_two_stage, tiles=((ANY, MANY, Tile(dims=64, rows=32, num_warps=4, num_stages=3)),))
+# Whole windows of 64, 32 and 16 dims; sensitive to tile and warps (published): 8,192 scores whatever C, as PORTABLE (derived).
+WHOLE_WINDOWS = (
+    (128, MANY, Tile(dims=64, rows=128, num_warps=4)),
+    (256, MANY, Tile(dims=32, rows=256, num_warps=4)),
+    (512, MANY, Tile(dims=16, rows=512, num_warps=4)),
+)
+TIANSHU = Route(launch_two_stage, tiles=WHOLE_WINDOWS)
+MOORE = Route(launch_two_stage, tiles=WHOLE_WINDOWS)  # as TianShu; hints to the cache were unstable (published), so none
+# Rows: one block of 8, the contest's, or 16 of a larger one: a copy of 2,048 bytes a row at 512 dims (published: 256 to 512 dims
+# and 4 warps were best). Fewer dims where outputs are few, so that 48 vector cores have tasks: 16 outputs are 32 tasks of 256
+# dims, 32 and 64 outputs are 128 and 256 tasks of 128, rounds that are full to 89 % (derived).
+ASCEND_TILES = (
+    (ANY, 16, Tile(dims=256, rows=16, num_warps=4)),
+    (ANY, 64, Tile(dims=128, rows=16, num_warps=4)),
+    (ANY, MANY, Tile(dims=512, rows=8, num_warps=4)),  # 16 rows overflow the UB, or lose their second buffer
+)
+
+
+def ascend_step(dims, num_warps, mask_all=False):
+    return Route(launch_ascend, tiles=((ANY, MANY, Tile(dims, rows=8, num_warps=num_warps)),), mask_all=mask_all)
+
+
 ROUTES = {
     "nvidia": NVIDIA_GLUON,  # NVIDIA_PLAIN here uploads a file whose NVIDIA route is plain Triton
+    "metax": METAX,
+    "hygon": HYGON,
+    "tianshu": TIANSHU,
+    "moore": MOORE,
+    "thead": THEAD,
+    "ascend": Route(launch_ascend, tiles=ASCEND_TILES),
+    "portable": PORTABLE,  # whatever no probe knows
+    # never chosen by detection
     "nvidia-plain": NVIDIA_PLAIN,
     "nvidia-fast": NVIDIA_FAST,
-    "metax": PORTABLE,
-    "hygon": PORTABLE,
-    "thead": PORTABLE,
-    "tianshu": PORTABLE,
-    "moore": PORTABLE,
-    "ascend": PORTABLE,
-    "portable": PORTABLE,
+    # The published ladder of the Ascend route, each step beside its speedup there, all with the finalizer and scatter of today
+    "ascend-gather": PORTABLE,  # 0.8: every row looked up, one program a task
+    "ascend-blocks": ascend_step(dims=64, num_warps=1, mask_all=True),  # 1.85: one look-up a block
+    "ascend-ends": ascend_step(dims=64, num_warps=1),  # 1.93: masks at the ends only
+    "ascend-warps": ascend_step(dims=64, num_warps=4),  # 1.97
+    "ascend-128": ascend_step(dims=128, num_warps=4),  # 2.02
+    "ascend-256": ascend_step(dims=256, num_warps=4),  # 2.28
+    "ascend-512": ascend_step(dims=512, num_warps=4),  # 2.35
 }
 
 
 # --- platform ------------------------------------------------------------------------------------------------------------
 
-# platform, device type, words of which one is in the lower-case device name. Several vendors call their device "cuda".
+# What is asked of a device, most telling first. Several vendors call their device "cuda", and some say torch.version.cuda.
+SOURCES = (
+    ("device type", lambda device, torch, triton: device.type),
+    ("device name", lambda device, torch, triton: getattr(torch, device.type).get_device_name(device)),
+    ("architecture", lambda device, torch, triton: getattr(torch, device.type).get_device_properties(device).gcnArchName),
+    ("torch version", lambda device, torch, triton: torch.__version__),
+    ("torch.version", lambda device, torch, triton: " ".join(name for name, is_set in vars(torch.version).items() if is_set)),
+    ("Triton target", lambda device, torch, triton: str(triton.runtime.driver.active.get_current_target())),
+)
+# Row of ROUTES, what one of its device's answers holds: the first row that fits. NVIDIA, whom others resemble, comes last.
 PROBES = (
-    ("ascend", "npu", ("",)),
-    ("moore", "musa", ("",)),
-    ("metax", "cuda", ("metax", "mxc", "c500")),
-    ("hygon", "cuda", ("hygon", "dcu", "k100")),
-    ("tianshu", "cuda", ("iluvatar", "bi-v", "mr-v")),
-    ("thead", "cuda", ("ppu", "zw810", "zhenwu")),
-    ("nvidia", "cuda", ("nvidia", "tesla", "geforce", "quadro")),
+    ("ascend", r"\bnpu\b|ascend"),
+    ("moore", r"musa\b|moore|\bmtt\b"),
+    ("metax", r"metax|maca\b|\bmxc|\bc5[05]0\b"),
+    ("hygon", r"hygon|\bdcu\b|dtk|\bk100|gfx9[23][68]"),
+    ("tianshu", r"iluvatar|corex|\bbi-v|\bmr-v"),
+    ("thead", r"\bppu|zw810|t-head|zhenwu"),
+    ("nvidia", r"nvidia|tesla|geforce|quadro|-sxm\d"),
 )
 
 
+def answers(device, torch, triton):
+    """-> [(source, lower-case answer)]; a source that the device does not have is left out."""
+    told = []
+    for source, ask in SOURCES:
+        try:
+            told.append((source, ask(device, torch, triton).lower()))
+        except Exception:  # a vendor's module may lack anything, and raise anything
+            continue
+    return told
+
+
 @cache
-def detect_platform(device):
-    """torch.device -> (a name of ROUTES, the evidence for it). Unknown devices take the portable route, and say so."""
+def detect_platform(device, torch=torch, triton=triton):
+    """torch.device -> (a row of ROUTES, the evidence for it). Unknown devices take the portable route, and say so."""
     if device.type == "cpu":
         return "portable", "cpu device"
-    name = getattr(torch, device.type).get_device_name(device)
-    for platform, device_type, words in PROBES:
-        if device.type == device_type and any(word in name.lower() for word in words):
-            return platform, f"device type {device.type}, name {name!r}"
-    return "portable", f"no probe knows device type {device.type}, name {name!r}"
+    told = answers(device, torch, triton)
+    for platform, words in PROBES:
+        for source, answer in told:
+            if re.search(words, answer):
+                return platform, f"{source} {answer!r}"
+    return "portable", "no probe knows " + ", ".join(f"{source} {answer!r}" for source, answer in told)
 
 
 def on_device(device):

@@ -1,7 +1,7 @@
-"""Time of every tile of the cache's reader: python notes/sweep_reader.py. Needs an accelerator with graphs; about two minutes.
+"""Time of every tile of the cache's reader: python notes/sweep_reader.py. Needs an accelerator with graphs; half a minute.
 
-64 heads; 1, 16 and 128 query tokens, topk 512 and 1,024; tiles of heads x keys, splits, warps and stages, best first. Times only:
-that every tile gives the same is what harness/tests/test_reader_attention.py shows.
+64 heads; 1, 4, 16 and 128 query tokens, topk 512 and 1,024; tiles of heads x keys, splits, warps and stages, best first. Times
+only: that every tile gives the same is what harness/tests/test_reader_attention.py shows.
 """
 
 import itertools
@@ -15,7 +15,7 @@ from harness.reader import attend
 from harness.reader.sparse_attention import Tile
 
 FEW = ((16, 16, 4), (16, 32, 4), (16, 32, 8), (16, 64, 8), (32, 32, 8), (64, 16, 8), (64, 32, 8))  # heads, keys, warps
-SOME = ((16, 32, 4), (16, 64, 8), (64, 32, 8))
+SOME = ((16, 32, 4), (16, 64, 8), (64, 32, 8), (64, 64, 8))
 MANY = (
     (16, 32, 8, 1),
     (16, 32, 8, 2),
@@ -28,7 +28,8 @@ MANY = (
 )
 TILES = {  # by query tokens
     1: [Tile(heads, keys, splits, warps) for (heads, keys, warps), splits in itertools.product(FEW, (8, 16, 32, 64))],
-    16: [Tile(heads, keys, splits, warps) for (heads, keys, warps), splits in itertools.product(SOME, (1, 2, 4, 8))],
+    4: [Tile(heads, keys, splits, warps) for (heads, keys, warps), splits in itertools.product(SOME, (4, 8, 16, 32))],
+    16: [Tile(heads, keys, splits, warps) for (heads, keys, warps), splits in itertools.product(SOME, (1, 2, 4, 8, 16))],
     128: [Tile(heads, keys, 1, warps, stages) for heads, keys, warps, stages in MANY],
 }
 

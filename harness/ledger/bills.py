@@ -7,7 +7,9 @@ A route is a row of routes.json:
     value_passes, score_passes   times the state's values and scores are read        exponentials   of each score
     rescales        one exponential a dim and tile for the running maximum (true, false)
     counters        arrival counters and atomics (true, false)     fill   zeroing the result: "launch", "kernel" or "none"
-    scratch         the float32 result goes through memory (true, false)     metered   false if the interpreter cannot run it
+    scratch         [read, written], bytes an output: by default its float32 result, read twice and its rotary part once more
+    pieces          contiguous runs of the state: a "row" of a tile, values and scores apart (by default), or a whole "block"
+    metered         false if the interpreter cannot run it
 The interpreter counts the same things of solution.py's routes, and the tests hold these bills to it (harness/ledger/meter.py).
 A route that is not in routes.json has no bill; its records are shown without an explanation.
 """
@@ -22,7 +24,6 @@ ROUTES, LADDER = (Path(__file__).with_name(name) for name in ("routes.json", "la
 ROW_BYTES = 4096  # of the state: 512 float32 values, 512 scores
 HEAD_DIM = 512
 PAGE_BYTES, PAGE_SLOTS, SLOT_BYTES = 37376, 64, 584  # as harness/diff.py, which imports torch; the ledger opens without
-SCRATCH_BYTES = 2048  # an output's float32 result
 LOOKUP_OPERATIONS = 18  # on integers, from a row's number to its address, counted in an interpreted compress_kernel of solution.py
 LANE_DIMS = 4  # neighbouring dims of a GPU lane, one 16-byte load: every lane of a row works out the row's address again
 
@@ -42,11 +43,12 @@ class Route:
     rescales: bool
     counters: bool
     fill: str
-    scratch: bool = True
+    scratch: tuple = (4352, 2048)  # 2 x 2,048 + 256; 2,048
+    pieces: str = "row"
     metered: bool = True
 
     def __post_init__(self):
-        for field, known in (("lookups", ("row", "block")), ("fill", ("launch", "kernel", "none"))):
+        for field, known in (("lookups", ("row", "block")), ("fill", ("launch", "kernel", "none")), ("pieces", ("row", "block"))):
             if getattr(self, field) not in known:
                 raise ValueError(f"route {self.name}: {field} = {getattr(self, field)!r}; known: {', '.join(known)}")
         if (self.fill == "launch") != ("fill" in self.launches):
@@ -128,7 +130,7 @@ def bill(route, case, num_outputs=None):
     rows, pages = n * C, max(1, -(-n * (3 if case.slots == "gaps" else 1) // PAGE_SLOTS))
     dims, tile_rows = route.tile(n)
     parts = HEAD_DIM // dims  # programs of an output
-    whole = dims == HEAD_DIM and route.lookups == "block"  # values and scores of a block in one piece
+    whole = route.pieces == "block"
     lookups = parts * (rows if route.lookups == "row" else rows // case.block_size)
     half = ROW_BYTES // 2
     index_bytes = {"contract": (8, 4, 8, 4), "int32": (4,) * 4, "int64": (8,) * 4}
@@ -137,7 +139,7 @@ def bill(route, case, num_outputs=None):
         Account("state", rows * half * (route.value_passes + route.score_passes), 0, True),
         Account("block table", -(-rows // case.block_size) * entry, 0, True),
         Account("arguments", n * (2 * boundary + req + position + 256) + 2 * HEAD_DIM, 0, True),
-        Account("scratch", n * (2 * SCRATCH_BYTES + 256) if route.scratch else 0, n * SCRATCH_BYTES if route.scratch else 0, False),
+        Account("scratch", n * route.scratch[0], n * route.scratch[1], False),
         Account("counters", 0, 4 * n if route.counters else 0, False),
         Account("slots", 0, n * SLOT_BYTES, True),
         Account("zero fill", 0, pages * (PAGE_BYTES + case.page_padding) if route.fill != "none" else 0, True),

@@ -62,16 +62,18 @@ class Tile:
 
 
 def choose_tile(num_queries, num_heads, topk, multiprocessors=132):
-    """Splits so that the programs fill the chip, each with 32 keys at least; whole queries once they do so alone."""
+    """All heads of a query in one program, its keys split until the chip is full; 16 heads where even splits of 32 keys leave it
+    half empty. The rule follows the best tiles of notes/sweep_reader.py on an H200 (notes/2026-11-30-reader.md).
+    """
     heads = min(64, max(16, triton.next_power_of_2(num_heads)))
-    if num_queries * triton.cdiv(num_heads, heads) * 2 > multiprocessors:
-        return Tile(heads, keys=32, splits=1, num_warps=8, num_stages=2)
-    heads, keys = 16, 32
     programs = num_queries * triton.cdiv(num_heads, heads)
-    splits = min(
-        triton.next_power_of_2(triton.cdiv(topk, keys)), triton.next_power_of_2(triton.cdiv(multiprocessors, 2 * programs))
-    )
-    return Tile(heads, keys, max(1, splits), num_warps=4)
+    if 2 * programs > multiprocessors:
+        return Tile(heads, keys=64, splits=1, num_warps=8)
+    keys, most = 32, max(1, triton.next_power_of_2(topk // 32))
+    if 2 * programs * most > multiprocessors:
+        return Tile(heads, keys, min(most, triton.next_power_of_2(multiprocessors // programs + 1) // 2), num_warps=8)
+    programs = num_queries * triton.cdiv(num_heads, 16)
+    return Tile(16, keys, min(most, triton.next_power_of_2(triton.cdiv(multiprocessors, 2 * programs))), num_warps=4)
 
 
 # --- kernels -------------------------------------------------------------------------------------------------------------

@@ -30,7 +30,7 @@ def cuda():
     return DEVICE
 
 
-@pytest.fixture(params=["portable", "nvidia", "nvidia-fast"] + ["nvidia-plain"] * (DEVICE.type != "cpu"))
+@pytest.fixture(params=["portable", "ascend", "nvidia", "nvidia-fast"] + ["nvidia-plain"] * (DEVICE.type != "cpu"))
 def route(request, monkeypatch):
     """Each route in turn, forced as the harness forces it. Interpreted, `nvidia` is its plain Triton kernel."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (request.param, "forced by a test"))

@@ -167,8 +167,9 @@ def test_bytes_of_a_case_by_purpose():
 def test_a_bill_follows_its_facts():
     """Three passes over the scores, two exponentials of each, whole blocks, the fill inside the kernel."""
     plain = bills.load_routes()["portable"]
-    facts = {"score_passes": 3, "exponentials": 2, "rescales": False, "lookups": "block", "tiles": ((None, 512, 8),)}
-    route = dataclasses.replace(plain, launches=("all",), fill="kernel", scratch=False, **facts)
+    facts = {"score_passes": 3, "exponentials": 2, "rescales": False, "tiles": ((None, 512, 8),)}
+    facts |= {"lookups": "block", "pieces": "block"}
+    route = dataclasses.replace(plain, launches=("all",), fill="kernel", scratch=(0, 0), **facts)
     bill = bills.bill(route, CASES[0])
     assert bill.bytes("state") == 8192 * 2048 * 4 and bill.exponentials == 8192 * 512 * 2
     assert (bill.lookups, bill.runs, bill.run_bytes) == (1024, 1024, 32768)  # one 8-row block: 32,768 contiguous bytes
@@ -340,5 +341,5 @@ def test_a_record_of_any_platform_is_shown():
 def test_unknown_names_are_answered_with_the_known_ones():
     with pytest.raises(ValueError, match="--chip abacus: known: nvidia-h200, ascend-910b"):
         tables.ledger(CASES, ["abacus"], [], [])
-    with pytest.raises(ValueError, match="--route abacus: no bill; known: portable, nvidia"):
+    with pytest.raises(ValueError, match="--route abacus: no bill; known: portable, ascend, nvidia"):
         tables.ledger(CASES, [], ["abacus"], [])

@@ -48,7 +48,7 @@ def test_attend_splits_the_error():
     (table,) = json.loads(done.stdout)
     row = dict(zip(table["columns"], table["rows"][0]))
     bfloat16, int8, kernel, total = (float(row[cause].split("%")[0]) for cause in ("bfloat16", "int8", "kernel", "total"))
-    assert row["keys"] == "8" and 0 < kernel < 0.5 and 0 < bfloat16 < int8
+    assert row["keys"] == "8" and 0 < kernel < 0.5 and 0 < bfloat16 < int8 < 5  # of the case's own contents
     assert total == pytest.approx((bfloat16**2 + int8**2 + kernel**2) ** 0.5, rel=0.2)
 
 

@@ -182,12 +182,15 @@ def test_nothing_of_a_launch_is_left_for_the_next():
     assert [finding(two_writers_kernel, 1, target) for _ in range(2)] == ["", ""]
 
 
-@pytest.mark.parametrize("layout", [{}, {"memory": "guarded", "first_position": 5, "page_padding": 7, "block_size": 3}])
-@pytest.mark.parametrize("route", solution.ROUTES)
-def test_every_route_is_clean(route, layout, monkeypatch):
+@pytest.mark.parametrize("route", [name for name in solution.ROUTES if not name.startswith("ascend-")])
+def test_every_route_is_clean(route, monkeypatch):
+    """Two windows that begin within a block, packed between guards. `python -m harness platforms` takes all layouts, and the ladder."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (route, "forced by a test"))
     solution.make_plan.cache_clear()
-    inputs = build(CaseSpec("guard", 1, 300, 128, block_table="permuted", slots="gaps", **layout), 0)
+    case = CaseSpec(
+        "guard", 1, 300, 128, block_size=7, first_position=5, block_table="permuted", slots="gaps", memory="guarded", page_padding=7,
+    )  # fmt: skip
+    inputs = build(case, 0)
     with guard.MemoryGuard() as memory:
         result = getattr(solution, ENTRY)(**inputs.arguments)
     solution.make_plan.cache_clear()

@@ -184,11 +184,11 @@ def test_nothing_of_a_launch_is_left_for_the_next():
 
 @pytest.mark.parametrize("route", [name for name in solution.ROUTES if not name.startswith("ascend-")])
 def test_every_route_is_clean(route, monkeypatch):
-    """Two windows that begin within a block, packed between guards. `python -m harness platforms` takes all layouts, and the ladder."""
+    """Two windows that begin within a block, packed between guards. All layouts: python -m harness platforms."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (route, "forced by a test"))
     solution.make_plan.cache_clear()
     case = CaseSpec(
-        "guard", 1, 300, 128, block_size=7, first_position=5, block_table="permuted", slots="gaps", memory="guarded", page_padding=7,
+        "guard", 1, 300, 128, block_size=7, first_position=5, block_table="permuted", slots="gaps", memory="guarded",
     )  # fmt: skip
     inputs = build(case, 0)
     with guard.MemoryGuard() as memory:

@@ -42,6 +42,7 @@ class MemoryGuard:
     def __enter__(self):
         from triton.runtime import interpreter
 
+        self.finding = ""
         builder, handle = interpreter.InterpreterBuilder, interpreter.TensorHandle
         self._replace(interpreter.GridExecutor, "__call__", self._launching)
         self._replace(interpreter, "_implicit_cvt", self._converting)

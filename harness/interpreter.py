@@ -2,8 +2,8 @@
 
 Rounding: it cuts float32 to bfloat16 where every chip rounds to nearest even (seen in Triton 3.7.1), so a submission that
 casts would show wrong bytes here and none on a chip. Speed: it patches `triton.language` anew at every call of a device
-function; once a launch is enough (measured in notes/2026-11-30-interpreter.md). Triton 3.2's does not know `~` of a bool, and
-takes a scalar mask that is false for none.
+function; once a launch is enough (measured in notes/2026-11-30-interpreter.md). Triton 3.2's does not know `~` of a bool, takes
+a scalar mask that is false for none, and sums int32 to int64.
 
 Each repair replaces a private function of Triton and is left out where that function is not found. Tried with 3.2, 3.5 and 3.7.
 """
@@ -22,10 +22,10 @@ def repair():
         interpreter._convert_float = _rounding_to_nearest(interpreter._convert_float, tl)
     if hasattr(interpreter, "_patch_lang"):
         _patch_once_a_launch(interpreter)
-    if not hasattr(interpreter.InterpreterBuilder, "get_int1_ty"):
+    if not hasattr(interpreter.InterpreterBuilder, "get_int1_ty"):  # 3.2
         _know_int1(interpreter, tl)
-    if hasattr(tl.semantic, "_store_legacy"):
         _heed_scalar_masks(tl)
+        _keep_type_in_sums(interpreter)
 
 
 def bf16_bits(x):
@@ -102,3 +102,13 @@ def _heed_scalar_masks(tl):
 
     for name in ("_load_legacy", "_store_legacy"):
         setattr(tl.semantic, name, heeding(getattr(tl.semantic, name)))
+
+
+def _keep_type_in_sums(interpreter):
+    operation = interpreter.ReduceScanOpIneterface  # so spelt there
+    make = operation.to_tensor
+
+    def to_tensor(self, found, dtype):
+        return make(self, np.asarray(found).astype(interpreter._get_np_dtype(dtype)), dtype)
+
+    operation.to_tensor = to_tensor

@@ -16,6 +16,7 @@ from pathlib import Path
 
 from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
+from harness.platforms.matrix import CHECKS
 from harness.stats import MODES
 
 EXIT = {
@@ -120,6 +121,12 @@ def parse(argv):
     sub.add_argument("--submitted", help="time of submission, ISO 8601; default: now")
     sub.add_argument("--outlier", action="store_true", help="an artefact: kept, shown, never ranked")
     sub.add_argument("--note", default="")
+
+    sub = verb("platforms", platforms, "solution.py's routes checked by every means short of their chips", scores=False)
+    sub.add_argument("--route", action="append", default=[], help="a row of its ROUTES (repeatable; default: all)")
+    sub.add_argument("--check", action="append", default=[], metavar="NAME", help=f"one of {', '.join(CHECKS)} (repeatable)")
+    sub.add_argument("--quick", action="store_true", help="a few cases and targets each: minutes")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
     add_submission(verb("upload-check", upload_check, "everything to know before an upload"))
 
@@ -372,6 +379,30 @@ def upload_check(arguments):
     last = max((r.submitted for r in reports if r.name == path.stem and r.submitted), default=None)
     out.print(f"two submissions lie at least 2 minutes apart; last entered for {path.stem}: {last or 'none'}", soft_wrap=True)
     return status
+
+
+def platforms(arguments):
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from harness.platforms import matrix
+    from harness.terminal import console
+
+    known = preflight.routes(SOLUTION.read_bytes())
+    for given, names, option in ((arguments.route, known, "--route"), (arguments.check, CHECKS, "--check")):
+        if unknown := set(given) - set(names):
+            raise ValueError(f"{option} {min(unknown)}: known: {', '.join(names)}")
+    routes, found = [route for route in known if route in (arguments.route or known)], []
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console(arguments.no_color, stderr=True), transient=True) as progress:
+        task = progress.add_task("platforms", total=None)
+        for finding in matrix.findings(routes, arguments.quick, arguments.check or CHECKS):
+            found.append(finding)
+            progress.update(task, description=f"platforms: {finding.check}, {finding.tool}; {len(found)} findings")
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    else:
+        show_tables(arguments, matrix.tables(found, routes))
+    return EXIT["mismatch" if any(finding.status == "fail" for finding in found) else "pass"]
 
 
 # --- board, compare, record ----------------------------------------------------------------------------------------------

@@ -54,6 +54,16 @@ def refusals(source):
     return [finding for finding in _encoding(source) if finding.level == "forbidden"] or _entry(source)
 
 
+def routes(source):
+    """Bytes of a submission -> names of the rows of its ROUTES, in order, as they stand in the text; [] without any."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "ROUTES" for target in node.targets):
+            return (
+                [key.value for key in node.value.keys if isinstance(key, ast.Constant)] if isinstance(node.value, ast.Dict) else []
+            )
+    return []
+
+
 def findings(source):
     """Bytes of a submission -> [Finding] of both levels, in the order of the file."""
     found = refusals(source)

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from dataclasses import asdict
 from pathlib import Path
 
-from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
+from harness import REFERENCE, ROOT, board, dialect, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
 from harness.platforms.matrix import CHECKS
 from harness.stats import MODES
@@ -80,7 +80,12 @@ def parse(argv):
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
     sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
 
-    sub = verb("lint", lint, "a submission's text against the platform's rules; exit 6 if one forbids it", scores=False)
+    sub = verb(
+        "lint",
+        lint,
+        "a submission's text against the platform's rules (exit 6 if one forbids it) and the vendors' Tritons",
+        scores=False,
+    )
     sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
 
     sub = verb("fuzz", fuzz, "random cases; the first that fails is shrunk to a small case file", scores=False)
@@ -186,7 +191,7 @@ def add_machine_options(sub):
 
 
 def lint(arguments):
-    found = preflight.findings(arguments.submission.read_bytes())
+    found = linted(arguments.submission)
     forbidden = sum(finding.level == "forbidden" for finding in found)
     if arguments.json:
         print(json.dumps({"submission": str(arguments.submission), "findings": [asdict(finding) for finding in found]}))
@@ -195,6 +200,12 @@ def lint(arguments):
             print(f"{arguments.submission}, {finding}")
         print(f"{arguments.submission}: {forbidden} forbidden, {len(found) - forbidden} warnings")
     return EXIT["preflight" if forbidden else "pass"]
+
+
+def linted(path):
+    """Findings of both kinds: the platform's rules, and the language of the vendors' Tritons."""
+    source = path.read_bytes()
+    return preflight.findings(source) + ([] if preflight.refusals(source) else dialect.findings(source))
 
 
 def check(arguments):
@@ -369,7 +380,7 @@ def upload_check(arguments):
     sha = records.sha256(path)
     out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
     measured = [run for run in board.runs(stored(arguments)) if run[0].submission_sha256 == sha]
-    found = preflight.findings(path.read_bytes())
+    found = linted(path)
     out.print(f"lint: {len(found)} findings" + "".join(f"\n  {finding}" for finding in found), markup=False, soft_wrap=True)
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)

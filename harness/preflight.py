@@ -210,7 +210,7 @@ def _callers(names, functions):
 
 def _compute_calls(tree):
     """PyTorch operators that compute, in functions that the entry point reaches; kernels (@triton.jit) are left out."""
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not _is_kernel(node)}
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not is_kernel(node)}
     tables = {
         name.id: node
         for node in tree.body if isinstance(node, ast.Assign)
@@ -244,7 +244,8 @@ def _compute_calls(tree):
     return found
 
 
-def _is_kernel(node):
+def is_kernel(node):
+    """Whether a function definition is a kernel or a device function: decorated with a jit."""
     return any(".jit" in ast.unparse(decorator) or ast.unparse(decorator) == "jit" for decorator in node.decorator_list)
 
 

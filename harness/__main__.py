@@ -12,6 +12,7 @@ import sys
 import uuid
 from contextlib import contextmanager
 from dataclasses import asdict
+from itertools import pairwise
 from pathlib import Path
 
 from harness import REFERENCE, ROOT, board, dialect, platform_reports, preflight, records
@@ -106,9 +107,13 @@ def parse(argv):
     sub.add_argument("--verify", action="store_true", help="name every damaged or edited record; exit 1 if there is one")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
-    sub = verb("compare", compare, "two submissions, case by case, with intervals: two files in one run, or two names on the board")
+    sub = verb(
+        "compare",
+        compare,
+        "submissions case by case, with intervals: files in one run, or two names on the board",
+    )
     sub.add_argument("first", help="FILE or FILE@ROUTE, checked and timed now; or a name on the scoreboard")
-    sub.add_argument("second", help="of the same kind")
+    sub.add_argument("others", nargs="+", metavar="second", help="of the same kind; more than two files: each against the next")
     sub.add_argument("--mode", choices=MODES, action="append", help="(repeatable; default: all for files, device for names)")
     sub.add_argument("--markdown", action="store_true", help="Markdown tables")
     add_run_options(sub)
@@ -456,17 +461,15 @@ def show_board(arguments):
 
 
 def compare(arguments):
-    sides = [entrant(text) for text in (arguments.first, arguments.second)]
-    if None in sides:
-        if sides != [None, None]:
-            raise ValueError(
-                f"{arguments.first}, {arguments.second}: two files or two names of the board are needed, not one of each"
-            )
-        found = stored(arguments)
-        modes = arguments.mode or ["device"]
-        return show_tables(
-            arguments, [table for mode in modes for table in board.compare(found, arguments.first, arguments.second, mode)]
-        )
+    named = [arguments.first, *arguments.others]
+    sides = [entrant(text) for text in named]
+    if not any(sides):
+        if len(named) != 2:
+            raise ValueError(f"{', '.join(named)}: two names of the board are compared at a time")
+        found, modes = stored(arguments), arguments.mode or ["device"]
+        return show_tables(arguments, [table for mode in modes for table in board.compare(found, *named, mode)])
+    if not all(sides):
+        raise ValueError(f"{', '.join(named)}: files or names of the board are needed, not some of each")
     cases = chosen_cases(arguments)
     if refused(arguments, [path for path, _, _ in sides]):
         return EXIT["preflight"]
@@ -475,9 +478,11 @@ def compare(arguments):
         for result in its:
             if result.status != "pass":
                 print(f"{name}, {result.case.name}: {result.status}: {result.message}", file=sys.stderr)
-    if made:
-        (ours, theirs), (first, second) = made, (name for _, _, name in sides)
-        show_tables(arguments, [board.compare_runs(ours, theirs, first, second, mode) for mode in arguments.mode or MODES])
+    tables = []
+    for (ours, (_, _, first)), (theirs, (_, _, second)) in pairwise(zip(made, sides)):
+        tables += [board.compare_runs(ours, theirs, first, second, mode) for mode in arguments.mode or MODES]
+    if tables:
+        show_tables(arguments, tables)
     return EXIT[status]
 
 

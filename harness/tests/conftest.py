@@ -34,6 +34,6 @@ def cuda():
 def route(request, monkeypatch):
     """Each route in turn, forced as the harness forces it. Interpreted, `nvidia` is its plain Triton kernel."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (request.param, "forced by a test"))
-    solution.make_plan.cache_clear()
+    solution.forget_plans()
     yield request.param
-    solution.make_plan.cache_clear()
+    solution.forget_plans()

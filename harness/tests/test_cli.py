@@ -243,9 +243,11 @@ def test_lint_exits_with_6_on_what_is_forbidden():
     assert done.returncode == 0 and all(finding["level"] == "warning" for finding in json.loads(done.stdout)["findings"])
 
 
-def test_compare_takes_two_files_or_two_names():
+def test_compare_takes_files_or_two_names():
     done = harness("compare", "solution.py@portable", "solution", *ONE_SMALL)
-    assert done.returncode == 2 and "two files or two names of the board are needed" in done.stderr
+    assert done.returncode == 2 and "files or names of the board are needed, not some of each" in done.stderr
+    done = harness("compare", "solution", "solution", "solution")
+    assert done.returncode == 2 and "two names of the board are compared at a time" in done.stderr
     done = harness("compare", "solution.py@portable", BAD / "wrong_signature.py", *ONE_SMALL)
     assert done.returncode == 6 and "the signature must be" in done.stdout
     done = harness("compare", "solution.py@portable", "solution.py", *ONE_SMALL, "--device", "cpu")
@@ -253,8 +255,11 @@ def test_compare_takes_two_files_or_two_names():
 
 
 @pytest.mark.skipif(choose_device().type == "cpu", reason="timing needs an accelerator")
-def test_compare_times_two_files_in_one_run():
-    done = harness("compare", "solution.py@portable", "solution.py", *ONE_SMALL, "--json")
+def test_compare_times_files_in_one_run():
+    done = harness("compare", "solution.py@portable", "solution.py", "solution.py@nvidia-fast", *ONE_SMALL, "--json")
     tables = json.loads(done.stdout)
-    assert [table["title"].partition("mode ")[2].partition(":")[0] for table in tables] == ["cold", "warm", "device"]
+    assert [table["title"].partition("mode ")[2].partition(":")[0] for table in tables] == ["cold", "warm", "device"] * 2
+    assert [table["title"].split(",")[0] for table in tables[::3]] == [
+        "solution.py@portable against solution.py", "solution.py against solution.py@nvidia-fast",
+    ]  # fmt: skip
     assert all(table["rows"][0][-1] in ("faster", "slower", "indistinguishable") for table in tables)

@@ -142,10 +142,10 @@ def test_bills_are_what_an_interpreted_call_does(device, monkeypatch, name, C):
     case = CaseSpec("metered", 1, 512, C)
     inputs, bill = build(case), bills.bill(bills.load_routes()[name], case)
     monkeypatch.setattr(solution, "detect_platform", lambda device: (name, "forced by a test"))
-    solution.make_plan.cache_clear()
+    solution.forget_plans()
     with Meter(inputs.tensors) as meter:
         solution.c128_256_512_compress(**inputs.arguments)
-    solution.make_plan.cache_clear()
+    solution.forget_plans()
     account = {a.purpose: a for a in bill.accounts}
     assert meter.read["state_cache"] == account["state"].read == bill.runs * bill.run_bytes
     assert meter.read["block_table"] == bill.lookups * 4

@@ -275,6 +275,41 @@ def test_errors_name_argument_given_and_needed(route, device, change, error, sai
         solution.c128_256_512_compress(**{**arguments, **{name: f(arguments[name]) for name, f in change.items()}})
 
 
+@pytest.mark.parametrize("guards", [True, False], ids=["guards", "kinds"])
+def test_a_plan_serves_only_arguments_of_its_kinds(device, monkeypatch, guards):
+    """Warm calls one after another, each with another kind than the call before: shape, dtype, strides, type; and refused ones."""
+    monkeypatch.setattr(solution, "detect_platform", lambda device: ("portable", "forced by a test"))
+    if not guards:
+        monkeypatch.setattr(solution, "TensorGuards", None)
+    elif solution.TensorGuards is None:
+        pytest.skip("this PyTorch has no torch._C._dynamo.guards.TensorGuards: kinds are read, as in the other half of this test")
+    solution.forget_plans()
+    small = CaseSpec("kinds", 1, 256, 128)
+    changes = (
+        {},
+        {"index_dtype": "int32"},
+        {"total_tokens": 384},
+        {"memory": "strided"},
+        {"page_padding": 8},
+        {"block_size": 4},
+        {},
+    )
+    for change in changes:
+        inputs = build(replace(small, **change))
+        assert_right(inputs, device)
+        assert_right(inputs, device)
+        arguments = inputs.to(device).arguments
+        for name, wrong in (("positions", arguments["positions"].float()), ("kv_slot_mapping", arguments["kv_slot_mapping"][:5])):
+            with pytest.raises((TypeError, ValueError), match=name):
+                solution.c128_256_512_compress(**{**arguments, name: wrong})
+    weight = torch.nn.Parameter(arguments["rms_norm_weight"], requires_grad=False)
+    assert torch.equal(
+        solution.c128_256_512_compress(**arguments), solution.c128_256_512_compress(**{**arguments, "rms_norm_weight": weight})
+    )
+    assert bool(solution.LAST_PLANS) == guards
+    solution.forget_plans()
+
+
 # --- streams, graphs, devices (on hardware only) -------------------------------------------------------------------------
 
 
@@ -368,12 +403,12 @@ def test_after_a_refused_call_and_a_larger_one(route, cuda):
 def test_exact_routes_return_every_byte(cuda, monkeypatch, exact_route, compress_ratio, distribution):
     """torch.equal with the reference, rotary bytes included, for 1 to 32 outputs: each order of the mean."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (exact_route, "forced by a test"))
-    solution.make_plan.cache_clear()
+    solution.forget_plans()
     for num_outputs in (1, 7, 8, 15, 16, 32):
         case = replace(SHIFTED, num_reqs=1, distribution=distribution, compress_ratio=compress_ratio, first_position=0)
         a = build(replace(case, total_tokens=num_outputs * compress_ratio), seed=num_outputs).to(cuda).arguments
         assert torch.equal(solution.c128_256_512_compress(**a), reference.c128_256_512_compress(**a))
-    solution.make_plan.cache_clear()
+    solution.forget_plans()
 
 
 def test_second_device(route, cuda):

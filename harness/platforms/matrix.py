@@ -62,6 +62,9 @@ def _table(title, head, routes, names, found):
     ]
     tools = {column: sorted({f.tool for f in found if f.route in routes and _column(f)[0] == column}) for column in HEADS}
     notes = [f"{column}: {'; '.join(tools[column])}" for column in ("compiled", "lowered code run") if tools[column]]
+    notes += ["interpreted, guarded: by Triton's version"] if tools["interpreted"] else []
+    if tools["compiled"]:
+        notes.append("sm_: NVIDIA's, gfx: AMD's; for another chip the nearest relatives that a public Triton compiles for")
     return Table(title, (head, *HEADS), tuple(rows), tuple(notes))
 
 

@@ -62,7 +62,10 @@ def test_each_fault_fails_its_own_check_of_its_own_route(one_case, tmp_path):
     ]  # fmt: skip
     said = [finding.detail for finding in found]
     assert said[0].startswith("1 cases, 0 of 37,376 bytes wrong") and said[1] == "1 cases, no access refused"
-    assert "mismatch: wrong: page 0, slot 1, which no output writes" in said[2] and "unsafe: kernel relay_kernel, program 1: load" in said[5]
+    assert (
+        "mismatch: wrong: page 0, slot 1, which no output writes" in said[2]
+        and "unsafe: kernel relay_kernel, program 1: load" in said[5]
+    )
     assert "crash: RuntimeError: the submission gave up" in said[6]
     assert {finding.tool for finding in found} == {f"triton {triton.__version__}"}
 

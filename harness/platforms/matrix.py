@@ -60,12 +60,18 @@ def _table(title, head, routes, names, found):
     rows = [
         (names.get(route, route), *(_cell([f for f in found if f.route == route], column) for column in HEADS)) for route in routes
     ]
-    tools = {column: sorted({f.tool for f in found if f.route in routes and _column(f)[0] == column}) for column in HEADS}
+    tools = {column: _tools(f.tool for f in found if f.route in routes and _column(f)[0] == column) for column in HEADS}
     notes = [f"{column}: {'; '.join(tools[column])}" for column in ("compiled", "lowered code run") if tools[column]]
     notes += ["interpreted, guarded: by Triton's version"] if tools["interpreted"] else []
     if tools["compiled"]:
         notes.append("sm_: NVIDIA's, gfx: AMD's; for another chip the nearest relatives that a public Triton compiles for")
     return Table(title, (head, *HEADS), tuple(rows), tuple(notes))
+
+
+def _tools(names):
+    """Each once, without those that begin a longer one."""
+    names = sorted(set(names))
+    return [name for name in names if not any(longer != name and longer.startswith(name) for longer in names)]
 
 
 def _column(finding):

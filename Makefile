@@ -14,7 +14,7 @@ SETUP := .venv/done
 PYTHON := .venv/bin/python
 endif
 
-.PHONY: help check test time board report upload-check ledger attend clean
+.PHONY: help check test time board report upload-check ledger attend platforms clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z-]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
@@ -43,8 +43,11 @@ ledger: $(SETUP) ## what each route moves and computes, the floors by chip, what
 attend: $(SETUP) ## compress, then attend over the packed cache: the error by cause (ARGS=--time: the time, on an accelerator)
 	$(PYTHON) -m harness attend $(ARGS)
 
+platforms: $(SETUP) ## every route by every means short of its chip: interpreted, guarded, compiled, lowered (ARGS=--quick: minutes)
+	$(PYTHON) -m harness platforms $(ARGS)
+
 clean: ## remove the environments and caches that make creates
-	rm -rf .venv .deps .pytest_cache .ruff_cache
+	rm -rf .venv .deps .envs .pytest_cache .ruff_cache
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 .venv/done: requirements.txt

@@ -15,17 +15,19 @@ from dataclasses import asdict
 from itertools import pairwise
 from pathlib import Path
 
-from harness import REFERENCE, ROOT, board, platform_reports, preflight, records
+from harness import REFERENCE, ROOT, board, dialect, platform_reports, preflight, records
 from harness.cases import OFFICIAL, load_cases, select_cases
+from harness.platforms.matrix import CHECKS
 from harness.stats import MODES
 
 EXIT = {
-    "pass": 0, "skipped": 0, "mismatch": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4, "environment": 5, "preflight": 6,
-    "not-triton": 6,
+    "pass": 0, "skipped": 0, "mismatch": 1, "unsafe": 1, "impossible": 1, "usage": 2, "crash": 3, "timeout": 4,
+    "environment": 5, "preflight": 6, "not-triton": 6,
 }  # fmt: skip
-WORST_FIRST = ("usage", "environment", "crash", "timeout", "mismatch", "not-triton", "impossible", "pass", "skipped")
+WORST_FIRST = ("usage", "environment", "crash", "timeout", "unsafe", "mismatch", "not-triton", "impossible", "pass", "skipped")
 SOLUTION = ROOT / "solution.py"
 EXACT_ON_A_CHIP = "no accelerator here; exactness is a matter of the chip's own reference. Use: python -m harness check"
+GUARD_ON_A_CHIP = "--guard: the guard sees the accesses of Triton's interpreter alone, not those of {}. Use: --device cpu --guard"
 NO_ACCELERATOR = "no accelerator here; interpreted runs are checked, never timed. Use: python -m harness check"
 
 
@@ -63,6 +65,9 @@ def parse(argv):
     sub.add_argument(
         "--prove-triton", action="store_true", help="run each case again with every Triton launch left out: it must then be wrong"
     )
+    sub.add_argument(
+        "--guard", action="store_true", help="interpreted: check every access of every kernel for bounds, alignment and races"
+    )
     sub = verb(
         "exhaust", exhaust, "every byte of every case, distribution, block table and seed against the reference", scores=False
     )
@@ -76,7 +81,12 @@ def parse(argv):
     sub.add_argument("--name", help="name on the scoreboard; default: the file's name")
     sub.add_argument("--no-record", action="store_true", help="do not write to scores/")
 
-    sub = verb("lint", lint, "a submission's text against the platform's rules; exit 6 if one forbids it", scores=False)
+    sub = verb(
+        "lint",
+        lint,
+        "a submission's text against the platform's rules (exit 6 if one forbids it) and the vendors' Tritons",
+        scores=False,
+    )
     sub.add_argument("submission", nargs="?", type=Path, default=SOLUTION, metavar="SUBMISSION.py", help="default: solution.py")
 
     sub = verb("fuzz", fuzz, "random cases; the first that fails is shrunk to a small case file", scores=False)
@@ -121,6 +131,12 @@ def parse(argv):
     sub.add_argument("--submitted", help="time of submission, ISO 8601; default: now")
     sub.add_argument("--outlier", action="store_true", help="an artefact: kept, shown, never ranked")
     sub.add_argument("--note", default="")
+
+    sub = verb("platforms", platforms, "solution.py's routes checked by every means short of their chips", scores=False)
+    sub.add_argument("--route", action="append", default=[], help="a row of its ROUTES (repeatable; default: all)")
+    sub.add_argument("--check", action="append", default=[], metavar="NAME", help=f"one of {', '.join(CHECKS)} (repeatable)")
+    sub.add_argument("--quick", action="store_true", help="a few cases and targets each: minutes")
+    sub.add_argument("--markdown", action="store_true", help="Markdown tables")
 
     add_submission(verb("upload-check", upload_check, "everything to know before an upload"))
 
@@ -180,7 +196,7 @@ def add_machine_options(sub):
 
 
 def lint(arguments):
-    found = preflight.findings(arguments.submission.read_bytes())
+    found = linted(arguments.submission)
     forbidden = sum(finding.level == "forbidden" for finding in found)
     if arguments.json:
         print(json.dumps({"submission": str(arguments.submission), "findings": [asdict(finding) for finding in found]}))
@@ -189,6 +205,12 @@ def lint(arguments):
             print(f"{arguments.submission}, {finding}")
         print(f"{arguments.submission}: {forbidden} forbidden, {len(found) - forbidden} warnings")
     return EXIT["preflight" if forbidden else "pass"]
+
+
+def linted(path):
+    """Findings of both kinds: the platform's rules, and the language of the vendors' Tritons."""
+    source = path.read_bytes()
+    return preflight.findings(source) + ([] if preflight.refusals(source) else dialect.findings(source))
 
 
 def check(arguments):
@@ -262,6 +284,9 @@ def run_and_record(arguments, entrants, cases, timed):
     from harness.terminal import console
 
     chip = chips.Chip(chips.choose_device(arguments.device))
+    guard = getattr(arguments, "guard", False)
+    if guard and not chip.interpreted:
+        raise ValueError(GUARD_ON_A_CHIP.format(chip.name))
     if timed and chip.interpreted:
         print(f"harness {arguments.verb}: {NO_ACCELERATOR}", file=sys.stderr)
         return "environment", [], []
@@ -280,7 +305,7 @@ def run_and_record(arguments, entrants, cases, timed):
         ran = check.run_cases(
             [Entrant(path, route) for path, route, _ in entrants], cases, chip, arguments.seed, timed,
             limits_of(arguments), arguments.jobs,
-            prove=getattr(arguments, "prove_triton", False), done=done,
+            prove=getattr(arguments, "prove_triton", False), guard=guard, done=done,
         )  # fmt: skip
     about = {
         "when": now(), "run": run, "platform": chip.platform, "environment": chip.environment(),
@@ -309,7 +334,9 @@ def show_results(arguments, status, results, made):
     from harness.terminal import console, print_results, print_table
 
     out = console(arguments.no_color)
-    print_results(out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed)
+    print_results(
+        out, arguments.submission, results, board.conditions(made[0]), status, arguments.seed, getattr(arguments, "guard", False)
+    )
     if arguments.verb == "time":
         print_table(out, board.detail(made))
 
@@ -358,7 +385,7 @@ def upload_check(arguments):
     sha = records.sha256(path)
     out.print(f"{path.name}: {path.stat().st_size:,} bytes, sha256 {sha}", markup=False, soft_wrap=True)
     measured = [run for run in board.runs(stored(arguments)) if run[0].submission_sha256 == sha]
-    found = preflight.findings(path.read_bytes())
+    found = linted(path)
     out.print(f"lint: {len(found)} findings" + "".join(f"\n  {finding}" for finding in found), markup=False, soft_wrap=True)
     print_table(out, board.summaries(measured[-1])[0]) if measured else out.print("no timed record of this content in scores/")
     table, place = board.expected_place(reports, path.stem, measured[-1] if measured else None)
@@ -368,6 +395,30 @@ def upload_check(arguments):
     last = max((r.submitted for r in reports if r.name == path.stem and r.submitted), default=None)
     out.print(f"two submissions lie at least 2 minutes apart; last entered for {path.stem}: {last or 'none'}", soft_wrap=True)
     return status
+
+
+def platforms(arguments):
+    from rich.progress import Progress, SpinnerColumn, TextColumn, TimeElapsedColumn
+
+    from harness.platforms import matrix
+    from harness.terminal import console
+
+    known = preflight.routes(SOLUTION.read_bytes())
+    for given, names, option in ((arguments.route, known, "--route"), (arguments.check, CHECKS, "--check")):
+        if unknown := set(given) - set(names):
+            raise ValueError(f"{option} {min(unknown)}: known: {', '.join(names)}")
+    routes, found = [route for route in known if route in (arguments.route or known)], []
+    columns = SpinnerColumn(), TextColumn("{task.description}"), TimeElapsedColumn()
+    with Progress(*columns, console=console(arguments.no_color, stderr=True), transient=True) as progress:
+        task = progress.add_task("platforms", total=None)
+        for finding in matrix.findings(routes, arguments.quick, arguments.check or CHECKS):
+            found.append(finding)
+            progress.update(task, description=f"platforms: {finding.check}, {finding.tool}; {len(found)} findings")
+    if arguments.json:
+        print(json.dumps([asdict(finding) for finding in found]))
+    else:
+        show_tables(arguments, matrix.tables(found, routes))
+    return EXIT["mismatch" if any(finding.status == "fail" for finding in found) else "pass"]
 
 
 # --- board, compare, record ----------------------------------------------------------------------------------------------

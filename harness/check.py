@@ -19,8 +19,8 @@ MEMORY_PER_JOB = 6 << 30  # bytes; the largest official case on a CPU: 2 copies 
 class CaseResult:
     """One case of one submission.
 
-    status: pass, skipped (too little memory), mismatch, impossible (faster than memory allows), not-triton, crash, timeout,
-    usage (no such route), environment.
+    status: pass, skipped (too little memory), mismatch, unsafe (an access that the memory guard refused), impossible (faster
+    than memory allows), not-triton, crash, timeout, usage (no such route), environment.
     """
 
     case: object
@@ -66,13 +66,15 @@ def default_jobs(interpreted):
 
 
 def run_cases(
-    entrants, cases, chip, seed=0, timed=False, limits=LIMITS, jobs=None, prove=False, done=lambda results: None
+    entrants, cases, chip, seed=0, timed=False, limits=LIMITS, jobs=None, prove=False, guard=False, again=True,
+    done=lambda results: None,
 ):  # fmt: skip
     """Run every entrant on every case -> [(CaseResult of each entrant, ...)], a case each, in order. `done` has it as it ends.
 
     Timed cases run one at a time, all entrants in the same rounds, and only if none has a wrong byte. `prove`: each case is run
-    once more with every Triton launch left out, and must then be wrong. An exception, Ctrl-C included, ends all workers before
-    it goes on.
+    once more with every Triton launch left out, and must then be wrong. `guard`: interpreted, every access of every kernel is
+    checked (harness/guard.py). `again`: small cases have a further call on other contents. An exception, Ctrl-C included, ends
+    all workers before it goes on.
     """
     workers = Workers(chip.interpreted)
     memory_gib = chip.memory_gib()
@@ -85,8 +87,8 @@ def run_cases(
             results = tuple(CaseResult(case, seed, "", 0, why, None, chip.interpreted) for _ in entrants)
             done(results)
             return results
-        with workers.start(Job(entrants, case, seed + case.seed, str(chip.device)), limits) as running:
-            results = _run_case(running, entrants, case, chip, seed + case.seed, timed)
+        with workers.start(Job(entrants, case, seed + case.seed, str(chip.device), guard=guard), limits) as running:
+            results = _run_case(running, entrants, case, chip, seed + case.seed, timed, again)
         if prove:
             results = tuple(
                 replace(result, proof=_proof(workers, entrant, result, limits, chip)) for entrant, result in zip(entrants, results)
@@ -103,7 +105,7 @@ def run_cases(
         workers.stop()
 
 
-def _run_case(running, entrants, case, chip, seed, timed):
+def _run_case(running, entrants, case, chip, seed, timed, again):
     inputs = build(case, seed)
     faults = bad_indices(inputs.arguments)
     if faults:
@@ -116,7 +118,7 @@ def _run_case(running, entrants, case, chip, seed, timed):
         return tuple(CaseResult(case, seed, digest, inputs.num_outputs, r, None, chip.interpreted) for r in ran)
     ran = [running.first(place) for place in range(len(entrants))]
     verdicts = [judge(inputs, expected, result.output) if result.status == "ok" else None for result in ran]
-    if not chip.interpreted or case.total_tokens <= FRESH_TOKENS:
+    if again and (not chip.interpreted or case.total_tokens <= FRESH_TOKENS):
         roll(inputs, FRESH_ROLL)
         expected = _expected(inputs, chip)
         for place, verdict in enumerate(verdicts):

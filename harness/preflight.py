@@ -54,6 +54,16 @@ def refusals(source):
     return [finding for finding in _encoding(source) if finding.level == "forbidden"] or _entry(source)
 
 
+def routes(source):
+    """Bytes of a submission -> names of the rows of its ROUTES, in order, as they stand in the text; [] without any."""
+    for node in ast.parse(source).body:
+        if isinstance(node, ast.Assign) and any(getattr(target, "id", "") == "ROUTES" for target in node.targets):
+            return (
+                [key.value for key in node.value.keys if isinstance(key, ast.Constant)] if isinstance(node.value, ast.Dict) else []
+            )
+    return []
+
+
 def findings(source):
     """Bytes of a submission -> [Finding] of both levels, in the order of the file."""
     found = refusals(source)
@@ -200,7 +210,7 @@ def _callers(names, functions):
 
 def _compute_calls(tree):
     """PyTorch operators that compute, in functions that the entry point reaches; kernels (@triton.jit) are left out."""
-    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not _is_kernel(node)}
+    functions = {node.name: node for node in ast.walk(tree) if isinstance(node, ast.FunctionDef) and not is_kernel(node)}
     tables = {
         name.id: node
         for node in tree.body if isinstance(node, ast.Assign)
@@ -234,7 +244,8 @@ def _compute_calls(tree):
     return found
 
 
-def _is_kernel(node):
+def is_kernel(node):
+    """Whether a function definition is a kernel or a device function: decorated with a jit."""
     return any(".jit" in ast.unparse(decorator) or ast.unparse(decorator) == "jit" for decorator in node.decorator_list)
 
 

@@ -32,6 +32,7 @@ import torch
 
 from harness import REFERENCE, interpreter, tamper, timing
 from harness.chips import Chip
+from harness.guard import MemoryGuard
 from harness.inputs import build, roll
 from harness.launches import Watch
 from harness.preflight import ENTRY
@@ -60,11 +61,14 @@ class Job:
     seed: int
     device: str
     omit: bool = False  # compile kernels and launch none: what is right even so is not Triton's work
+    guard: bool = False  # interpreted: every access checked for bounds, alignment and races
 
 
 @dataclass(frozen=True)
 class RunResult:
-    """status: ok, mismatch (the output breaks the contract), crash, timeout, usage (no such route), or environment."""
+    """status: ok, mismatch (the output breaks the contract), unsafe (an access that the guard refused), crash, timeout,
+    usage (no such route), or environment.
+    """
 
     status: str
     message: str = ""
@@ -81,6 +85,10 @@ class RunResult:
 
 class ContractBroken(Exception):
     """The returned object or the inputs are not as the contract says."""
+
+
+class AccessRefused(Exception):
+    """The memory guard refused an access of a kernel."""
 
 
 class SubmissionFailed(Exception):
@@ -297,6 +305,8 @@ def _work(pipe, prints_to, job):
             results = getattr(bench, step)(*place)
         except ContractBroken as error:
             results = [RunResult("mismatch", str(error))]
+        except AccessRefused as error:
+            results = [RunResult("unsafe", str(error))]
         except SubmissionFailed as error:
             results = [RunResult("crash", str(error))]
         except UnknownRoute as error:
@@ -337,6 +347,7 @@ class _Bench:
         if self.chip.interpreted:
             torch.set_num_threads(1)
             interpreter.repair()
+        self.memory = MemoryGuard() if job.guard else nullcontext()
         self.watch = Watch(self.chip.interpreted, job.omit)
         self.watched = tamper.Watched(job.device.partition(":")[0], (timing, Chip))
         self.guard = tamper.ReferenceGuard()
@@ -414,8 +425,8 @@ class _Bench:
         """
         torch.use_deterministic_algorithms(True, warn_only=True)
         torch.utils.deterministic.fill_uninitialized_memory = True
-        with watch or nullcontext():
-            output = _guard(lambda: submission(**self.inputs.arguments))
+        with watch or nullcontext(), self.memory:
+            output = self._guarded(lambda: submission(**self.inputs.arguments))
         self._must_be_honest()
         _must_be_a_cache(output, self.inputs)
         returned = output.clone()
@@ -424,6 +435,14 @@ class _Bench:
         if not timing.equal(returned, output):
             raise ContractBroken("the result changed after it was returned: complete neither then nor in the order of the stream")
         return output, returned
+
+    def _guarded(self, call):
+        """`call()`; what the memory guard found comes first, whatever the submission made of it."""
+        try:
+            return _guard(call)
+        finally:
+            if getattr(self.memory, "finding", ""):
+                raise AccessRefused(self.memory.finding)
 
     def _must_be_honest(self):
         replaced = self.watched.replaced()

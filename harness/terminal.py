@@ -32,7 +32,7 @@ def print_table(out, table):
     out.print()
 
 
-def print_results(out, submission, results, conditions, status, seed):
+def print_results(out, submission, results, conditions, status, seed, guarded=False):
     """What `check` says: a row a case, then the first difference of each case that has one, then the sum."""
     routes = sorted({r.run.route for r in results if r.run.route})
     out.print(f"{os.path.relpath(submission)}: {conditions}", markup=False, soft_wrap=True)
@@ -62,6 +62,8 @@ def print_results(out, submission, results, conditions, status, seed):
         out.print(
             f"{ties} differing bytes are rounding ties: float64 lies within float32 error of a bfloat16 boundary.", soft_wrap=True
         )
+    if guarded:
+        out.print("Guarded: every load, store and atomic was checked for bounds, alignment and races.", soft_wrap=True)
     if results[0].interpreted:
         out.print("Interpreted on a CPU, where the reference adds in another order: ties do not fail this run.", soft_wrap=True)
     passed = sum(r.status == "pass" for r in results)

@@ -75,12 +75,19 @@ def test_each_fault_has_its_exit_code_and_reason(name, code, said):
         (("check", "--seed", "-1"), "--seed -1: a number of at least 0"),
         (("check", "no_such_file.py"), "no_such_file.py"),
         (("check", "--cases", "no_such_file.json"), "no_such_file.json"),
+        (("time", "--guard"), "unrecognized arguments: --guard"),
         (("check", "--colour"), "unrecognized arguments: --colour"),
     ],
 )
 def test_usage_errors_exit_with_2_and_say_what_is_known(arguments, said):
     done = harness(*arguments)
     assert done.returncode == 2 and said in done.stderr and done.stdout == ""
+
+
+@pytest.mark.skipif(choose_device().type == "cpu", reason="refused on an accelerator")
+def test_the_guard_is_for_interpreted_runs():
+    done = harness("check", *ONE_SMALL, "--guard")
+    assert done.returncode == 2 and "the guard sees the accesses of Triton's interpreter alone" in done.stderr
 
 
 def left_behind(mark):

@@ -42,3 +42,30 @@ def test_a_cast_to_float32_is_exact(device):
 
 def test_nan_stays_nan(device):
     assert cast(to_bf16_kernel, torch.full((4,), float("nan")), torch.bfloat16, device).isnan().all()
+
+
+@triton.jit
+def scalar_mask_kernel(out):
+    n = tl.program_id(0)
+    one = tl.load(out, mask=n > 0, other=1)
+    tl.store(out + n, one, mask=n > 0)
+
+
+def test_a_scalar_mask_is_heeded(device):
+    out = torch.full((3,), 7, dtype=torch.int32, device=device)
+    scalar_mask_kernel[(2,)](out)
+    assert out.tolist() == [7, 7, 7]
+    scalar_mask_kernel[(1,)](out.fill_(5))
+    assert out.tolist() == [5, 5, 5]
+
+
+@triton.jit
+def sum_of_bits_kernel(x, out):
+    bits = tl.load(x + tl.arange(0, 4)[:, None] * 2 + tl.arange(0, 2)[None, :]).to(tl.int32, bitcast=True)
+    tl.store(out + tl.arange(0, 4), tl.sum(bits, axis=1).to(tl.float32, bitcast=True))
+
+
+def test_a_sum_of_int32_is_int32(device):
+    x, out = torch.tensor([1.5, 0, 2.5, 0, -3.0, 0, 4.0, 0], device=device), torch.zeros(4, device=device)
+    sum_of_bits_kernel[(1,)](x, out)
+    assert out.tolist() == [1.5, 2.5, -3.0, 4.0]

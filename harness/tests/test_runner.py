@@ -67,6 +67,11 @@ ON_AN_ACCELERATOR = {
     "patches_events": ("mismatch", "replaced Event.elapsed_time, on which the harness relies"),
     "side_stream": ("mismatch", "complete neither then nor in the order of the stream"),
 }
+UNSAFE = {  # right bytes, with an access that a chip may not forgive: passes, and fails under the guard
+    "races": "kernel relay_kernel, program 1: load of 4 bytes at byte 4 of scratch, which program 0 wrote in the same launch",
+    "reads_past_end": "kernel angle_kernel, program 0: load of 4 bytes at byte 65,536 of cos_sin_cache, which has 65,536",
+    "writes_past_end": "kernel shift_kernel, program 0: store of 4 bytes at byte 256 of scratch, which has 256 (1 of 64 lanes)",
+}
 ELSEWHERE = {"hangs", "wrong_signature"}  # below; and never run: test_cli
 
 
@@ -76,7 +81,7 @@ def run(path, limits=LIMITS, **options):
 
 
 def test_every_bad_submission_is_a_control():
-    assert {path.stem for path in (HERE / "bad_submissions").glob("*.py")} == {*BAD, *ON_AN_ACCELERATOR} | ELSEWHERE
+    assert {path.stem for path in (HERE / "bad_submissions").glob("*.py")} == {*BAD, *ON_AN_ACCELERATOR, *UNSAFE} | ELSEWHERE
 
 
 @pytest.mark.parametrize("name", BAD)
@@ -91,6 +96,14 @@ def test_a_bad_submission_on_an_accelerator_fails_for_its_own_reason(name, cuda)
     status, said = ON_AN_ACCELERATOR[name]
     result = run(HERE / "bad_submissions" / f"{name}.py")
     assert result.status == status and said in result.message, result.message
+
+
+@pytest.mark.skipif(chips.choose_device().type != "cpu", reason="the guard sees the interpreter's accesses alone")
+@pytest.mark.parametrize("name", UNSAFE)
+def test_an_unsafe_submission_passes_and_fails_under_the_guard(name):
+    path = HERE / "bad_submissions" / f"{name}.py"
+    unguarded, guarded = run(path), run(path, guard=True)
+    assert (unguarded.status, guarded.status) == ("pass", "unsafe") and guarded.message.startswith(UNSAFE[name])
 
 
 @pytest.mark.parametrize("name", ["loud", "slow_to_compile", "hungry"])

@@ -47,7 +47,7 @@ def power_of_two_kernel(exponent, out, BLOCK: tl.constexpr):
 @triton.jit
 def quantise_kernel(bits, out, exponent, BLOCK: tl.constexpr):
     i = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
-    tl.store(out + i, quantise(tl.load(bits + i), tl.full([BLOCK], exponent, tl.int32)))
+    tl.store(out + i, quantise(bf16_value(tl.load(bits + i)), tl.full([BLOCK], exponent, tl.int32)))
 
 
 @triton.jit

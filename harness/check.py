@@ -123,8 +123,8 @@ def _run_case(running, entrants, case, chip, seed, timed, again):
         expected = _expected(inputs, chip)
         for place, verdict in enumerate(verdicts):
             if verdict is not None and verdict.wrong == 0:
-                again = _same_on_other_contents(running.again(place), inputs, expected)
-                ran[place] = replace(again, output=ran[place].output)
+                further = _same_on_other_contents(running.again(place), inputs, expected)
+                ran[place] = replace(further, output=ran[place].output)
     if timed and all(result.status == "ok" and verdict.wrong == 0 for result, verdict in zip(ran, verdicts)):
         ran = running.time()
         ran *= len(entrants) // len(ran)  # one result where it failed for all

@@ -10,7 +10,6 @@ none may be wrong against the reference. Not covered: hivmc and the chip itself;
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -23,12 +22,12 @@ import reference
 from harness import ROOT
 from harness.cases import CaseSpec, load_cases, select_cases
 from harness.inputs import build
-from harness.platforms import Finding
+from harness.platforms import Finding, environments
 from harness.platforms.ascend_toolchain import missing_tools
 from harness.preflight import ENTRY
 from harness.verdict import judge
 
-ENVIRONMENT = ROOT / ".envs" / "triton-ascend-3.2.0"  # made by `make platforms`
+ENVIRONMENT = environments.FOLDER / "triton-ascend-3.2.0"  # made by `make platforms`
 TOOL = "triton-ascend 3.2.0, ascendnpu-ir 1.2.0"
 UB_BYTES = 192 * 1024  # of a vector core of a 910B: what the planner says is available
 OFFICIAL_TOKENS = 32768  # the interpreter, which the bytes are held to, takes half a minute for such a case
@@ -72,17 +71,16 @@ def smaller(case):
 
 def environment(mode="run"):
     """-> environment variables under which this Python's triton does what `mode` asks; Absent where it cannot be had."""
-    variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
     if mode == "interpret":
-        return {**variables, "TRITON_INTERPRET": "1"}
+        return environments.variables(TRITON_INTERPRET="1")
     if mode == "run" and (missing := missing_tools()):
         raise Absent(f"{', '.join(missing)} not found; Debian has them as mlir-19-tools, llvm-19, gcc")
     spec = importlib.util.find_spec("triton")
     if spec and spec.origin and (Path(spec.origin).parent / "backends" / "ascend").is_dir():
-        return variables
+        return environments.variables()
     if not (ENVIRONMENT / "triton" / "backends" / "ascend").is_dir():
         raise Absent(f"{TOOL} are not installed; make platforms puts them into {ENVIRONMENT.relative_to(ROOT)}")
-    return {**variables, "PYTHONPATH": os.pathsep.join((str(ENVIRONMENT), str(ROOT)))}
+    return environments.variables(ENVIRONMENT.name)
 
 
 def work(submission, route, cases, mode, seed=0):

@@ -9,7 +9,6 @@ fail, as are spills and a kernel that the budget has no room for. --store writes
 import argparse
 import importlib.util
 import json
-import os
 import subprocess
 import sys
 import tempfile
@@ -19,6 +18,7 @@ from pathlib import Path
 from harness import ROOT
 from harness.cases import load_cases
 from harness.platforms import Finding
+from harness.platforms.environments import variables
 
 STORED = Path(__file__).with_suffix(".json")
 TIMEOUT = 1800  # seconds for all routes and targets
@@ -95,11 +95,10 @@ def compile_all(wanted, submission=ROOT / "solution.py"):
     with tempfile.TemporaryDirectory(prefix="compiled-") as folder:
         job, out = Path(folder, "job.json"), Path(folder, "out.json")
         job.write_text(json.dumps({"submission": str(Path(submission).resolve()), "launches": wanted, "out": str(out)}))
-        variables = {name: value for name, value in os.environ.items() if name != "TRITON_INTERPRET"}
-        variables["TRITON_CACHE_DIR"] = folder
         command = [sys.executable, "-m", "harness.platforms.compile_worker", str(job)]
+        environment = variables(TRITON_CACHE_DIR=folder)
         try:
-            ran = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT, timeout=TIMEOUT)
+            ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=TIMEOUT)
         except subprocess.TimeoutExpired:
             raise RuntimeError(f"no end after {TIMEOUT} s") from None
         if not out.exists():

@@ -88,7 +88,7 @@ class Tile:
     num_warps: int
     num_stages: int = 1
     registers: int | None = None  # a thread's, at most, on compute capability 9.0, where it was measured; elsewhere Triton's choice
-    prefetch: bool = False  # the values into the L2, while the scores are on their way
+    early: bool = False  # ask for the values while the exponentials are computed, not after; takes registers
 
     def __post_init__(self):
         if 512 % self.dims or 512 % self.rows:
@@ -710,14 +710,36 @@ def exact_kernel(
         )  # fmt: skip
 
 
-NEEDED_OF_GLUON = ("static_range", "allocate_shared_memory", "convert_layout", "div_rn", "BlockedLayout", "SliceLayout")
+NEEDED_OF_GLUON = ("static_range", "allocate_shared_memory", "convert_layout", "div_rn", "inline_asm_elementwise", "SliceLayout")
 HAS_GLUON = not INTERPRETED.value and all(hasattr(gl, name) for name in NEEDED_OF_GLUON)  # the interpreter knows none of it
+# Tritons seen to put no barrier into a branch that only some warps take (python -m harness.platforms.compiled looks for them). With
+# any other every warp takes it: slower, and safe.
+FIRST_WARPS_ALONE = tl.constexpr(triton.__version__.startswith(("3.5.", "3.6.", "3.7.")))
 if HAS_GLUON:
 
     @gluon.jit
-    def prefetch(pointer):
-        """Ask for the line of each pointer to be brought into the L2."""
-        gl.inline_asm_elementwise("prefetch.global.L2 [$1]; mov.u32 $0, 0;", "=r,l", [pointer], gl.int32, is_pure=False, pack=1)
+    def load_rows(state_cache, offsets, dims, ALIGNED: gl.constexpr, EVICTION: gl.constexpr, LAYOUT: gl.constexpr):
+        """offsets[rows] in shared memory, dims[DIMS] -> [rows, DIMS]."""
+        offset = offsets.load(gl.SliceLayout(1, LAYOUT))  # read anew each time: cheaper than held
+        return gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
+
+    @gluon.jit
+    def chain(total, terms, ROWS: gl.constexpr, STEP: gl.constexpr, COLUMN: gl.constexpr):
+        """((total[DIMS] + terms[0]) + terms[1]) + ...; terms[ROWS, DIMS] in shared memory, read STEP rows at a time."""
+        is_first = gl.arange(0, STEP, gl.SliceLayout(1, COLUMN)) == 0
+        for t in gl.static_range(0, ROWS, STEP):
+            total = add_in_order(total, terms.slice(t, STEP).load(COLUMN), is_first)
+        return total
+
+    @gluon.jit
+    def warp_number():
+        """Of the thread's warp in its program: the one value here that differs within a program."""
+        return gl.inline_asm_elementwise("mov.u32 $0, %tid.x;", "=r", [], gl.int32, is_pure=True, pack=1) // 32
+
+    @gluon.jit
+    def wait_for_launches_before():
+        """With launch_pdl a program may start while the launch before ends; beyond this, that has ended and its writes are seen."""
+        gl.inline_asm_elementwise("griddepcontrol.wait; mov.u32 $0, 0;", "=r", [], gl.int32, is_pure=False, pack=1)
 
     @gluon.jit(do_not_specialize=EXACT_RUNTIME)
     def exact_gluon_kernel(
@@ -726,25 +748,31 @@ if HAS_GLUON:
         num_outputs, num_tokens, num_reqs, blocks_per_req, num_blocks, max_pos, kv_blocks,
         table_stride, block_stride, row_stride, cos_sin_stride, page_stride, zero_pages, rms_norm_eps,
         C: gl.constexpr, BLOCK_SIZE: gl.constexpr, DIMS: gl.constexpr, LANES: gl.constexpr, ALIGNED: gl.constexpr,
-        ALIGNED_PAGES: gl.constexpr, EVICTION: gl.constexpr, NUM_WARPS: gl.constexpr, PREFETCH: gl.constexpr,
+        ALIGNED_PAGES: gl.constexpr, EVICTION: gl.constexpr, NUM_WARPS: gl.constexpr, EARLY: gl.constexpr,
+        OVERLAPS: gl.constexpr,
     ):  # fmt: skip
-        """The window's scores in registers, its exponentials in shared memory [C, DIMS], then its values in registers.
+        """The window in two halves: scores in registers, exponentials in shared memory half by half, values in registers.
 
         spread: 4 dims a thread, at most 16 rows over the threads: row t stays with the thread of accumulator t % 16.
-        column: a dim a thread, all rows in it: there the exponentials are summed, while the values are on their way.
+        column: a dim a thread, all rows in it: there the exponentials are summed, by the first warps alone. Half a window keeps
+        shared memory small: what is left is L1, and loads on their way need it (notes/2026-12-01-l1.md).
         """
         TILES: gl.constexpr = HEAD_DIM // DIMS
-        CHAIN: gl.constexpr = 32  # exponentials that a thread holds at a time while it adds
+        HALF: gl.constexpr = C // 2
+        STEP: gl.constexpr = 32  # exponentials that a thread holds at a time while it adds
         spread: gl.constexpr = gl.BlockedLayout([1, 4], [128 // DIMS, DIMS // 4], [NUM_WARPS, 1], [1, 0])
         by_row: gl.constexpr = gl.BlockedLayout([1], [32], [NUM_WARPS], [0])
-        column: gl.constexpr = gl.BlockedLayout([CHAIN, 1], [1, 32], [1, NUM_WARPS], [0, 1])
+        column: gl.constexpr = gl.BlockedLayout([STEP, 1], [1, 32], [1, NUM_WARPS], [0, 1])
         column_16: gl.constexpr = gl.BlockedLayout([16, 1], [1, 32], [1, NUM_WARPS], [0, 1])
         of_dim: gl.constexpr = gl.SliceLayout(0, spread)
         of_column: gl.constexpr = gl.SliceLayout(0, column)
         page_bytes: gl.constexpr = gl.BlockedLayout([1, 16], [8, 4], [NUM_WARPS, 1], [1, 0])
         slot_dims: gl.constexpr = gl.BlockedLayout([1, 16 // NUM_WARPS], [8 // NUM_WARPS, 4 * NUM_WARPS], [NUM_WARPS, 1], [1, 0])
+        flat: gl.constexpr = gl.SwizzledSharedLayout(1, 1, 1, [0])
         gl.static_assert(NUM_WARPS * 128 // DIMS <= 16)
 
+        if OVERLAPS:
+            wait_for_launches_before()
         page = gl.program_id(0)
         if page < zero_pages:
             zero_page(
@@ -758,38 +786,63 @@ if HAS_GLUON:
             table, first_block, first_row = find_window(
                 n, boundary_token_indices, token_to_req, positions, block_table, num_tokens, num_reqs, table_stride, C, BLOCK_SIZE,
             )  # fmt: skip
-            offsets = gl.allocate_shared_memory(gl.int64, [C], gl.SwizzledSharedLayout(1, 1, 1, [0]))
+            offsets = gl.allocate_shared_memory(gl.int64, [C], flat)
             row = first_row + gl.arange(0, C, by_row)
             offset = row_offsets(table, first_block, row, blocks_per_req, num_blocks, block_stride, row_stride, BLOCK_SIZE)
             offsets.store(offset)
+            offsets_1 = offsets.slice(0, HALF)
+            offsets_2 = offsets.slice(HALF, HALF)
+            exponentials = gl.allocate_shared_memory(gl.float32, [HALF, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
+            tops = gl.allocate_shared_memory(gl.float32, [DIMS], flat)  # until the rare case: registers are dearer
+            half_totals = gl.allocate_shared_memory(gl.float32, [DIMS], flat)
+            totals = gl.allocate_shared_memory(gl.float32, [DIMS], flat)
+            reciprocals = gl.allocate_shared_memory(gl.float32, [DIMS], flat)
+            # Only some warps take a branch on it: nothing in it may need a barrier, so no memory is both read and written there.
+            has_columns = warp_number() * 32 < DIMS if FIRST_WARPS_ALONE else True
 
-            exponentials = gl.allocate_shared_memory(gl.float32, [C, DIMS], gl.SwizzledSharedLayout(1, 1, 1, [1, 0]))
-            offset = offsets.load(gl.SliceLayout(1, spread))
-            score = gl.load(state_pointers(state_cache, offset, dims, ALIGNED) + HEAD_DIM, eviction_policy=EVICTION)
-            if PREFETCH:  # after the scores, which are needed first
-                prefetch(state_cache + first_dim + offsets.load(by_row))
-            top = gl.max(score, axis=0)
-            has_tiny = gl.min(exp(gl.min(score, axis=0) - top), axis=0) < TINY
-            exponentials.store(exp(score - top[None, :]))
+            score_1 = load_rows(state_cache + HEAD_DIM, offsets_1, dims, ALIGNED, EVICTION, spread)
+            score_2 = load_rows(state_cache + HEAD_DIM, offsets_2, dims, ALIGNED, EVICTION, spread)
+            top = gl.max(gl.maximum(score_1, score_2), axis=0)
+            tops.store(top)
+            has_tiny = gl.min(exp(gl.min(gl.minimum(score_1, score_2), axis=0) - top), axis=0) < TINY
+            e_1 = exp(score_1 - top[None, :])
+            exponentials.store(e_1)
+            if EARLY:
+                value_1 = load_rows(state_cache, offsets_1, dims, ALIGNED, EVICTION, spread)
+            tl.debug_barrier()
+            if has_columns:
+                half_totals.store(chain(gl.zeros([DIMS], gl.float32, of_column), exponentials, HALF, STEP, column))
+            e_2 = exp(score_2 - top[None, :])
+            tl.debug_barrier()
+            exponentials.store(e_2)
+            if EARLY:
+                value_2 = load_rows(state_cache, offsets_2, dims, ALIGNED, EVICTION, spread)
+            else:
+                value_1 = load_rows(state_cache, offsets_1, dims, ALIGNED, EVICTION, spread)
+            tl.debug_barrier()
+            if has_columns:
+                total = chain(half_totals.load(of_column), exponentials, HALF, STEP, column)
+                totals.store(total)
+                reciprocals.store(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total))
+            total = totals.load(of_dim)
+            reciprocal = reciprocals.load(of_dim)
 
-            offset = offsets.load(gl.SliceLayout(1, spread))  # again: cheaper than holding it
-            value = gl.load(state_pointers(state_cache, offset, dims, ALIGNED), eviction_policy=EVICTION)
-            total = gl.zeros([DIMS], gl.float32, of_column)
-            is_first = gl.arange(0, CHAIN, gl.SliceLayout(1, column)) == 0
-            for t in gl.static_range(0, C, CHAIN):
-                total = add_in_order(total, exponentials.slice(t, CHAIN).load(column), is_first)
-            reciprocal = gl.convert_layout(gl.div_rn(gl.full([DIMS], 1.0, gl.float32, of_column), total), of_dim)
-            total = gl.convert_layout(total, of_dim)
-            product = divide(exponentials.load(spread), total, reciprocal) * value
-            accumulator = gl.convert_layout(gl.sum(gl.reshape(product, [C // 16, 16, DIMS]), axis=0), column_16)
+            product = gl.reshape(divide(e_1, total, reciprocal) * value_1, [HALF // 16, 16, DIMS])
+            accumulator = gl.sum(product, axis=0)
+            if not EARLY:
+                value_2 = load_rows(state_cache, offsets_2, dims, ALIGNED, EVICTION, spread)
+            product = gl.reshape(divide(exponentials.load(spread), total, reciprocal) * value_2, [HALF // 16, 16, DIMS])
+            is_first = gl.arange(0, HALF // 16, gl.SliceLayout(1, gl.SliceLayout(2, product.type.layout))) == 0
+            accumulator = gl.sum(gl.where(is_first[:, None, None], accumulator[None, :, :] + product, product), axis=0)
+            accumulator = gl.convert_layout(accumulator, column_16)
             if has_tiny:  # rare, and slow: once more, with a division that no weight is too small for
                 accumulator = accumulate(
                     gl.zeros([16, DIMS], gl.float32, spread), first_row + gl.arange(0, 16, gl.SliceLayout(1, spread)), dims,
-                    top, total, table, first_block, state_cache,
+                    tops.load(of_dim), totals.load(of_dim), table, first_block, state_cache,
                     blocks_per_req, num_blocks, block_stride, row_stride, C, BLOCK_SIZE, 16, DIMS, ALIGNED,
                 )  # fmt: skip
                 accumulator = gl.convert_layout(accumulator, column_16)
-            x = gl.convert_layout(sum_16(accumulator, DIMS), of_column)
+            x = gl.convert_layout(sum_16(accumulator, DIMS), of_column) + 0.0  # as from sums that began with 0: no -0
             gl.store(compressed + n * HEAD_DIM + first_dim + gl.arange(0, DIMS, of_column), x)
 
             group = gl.arange(0, GROUPS, gl.SliceLayout(1, slot_dims))
@@ -1043,18 +1096,28 @@ def compile_and_launch(plan, aligned, arguments):
         C=plan.compress_ratio, BLOCK_SIZE=plan.block_size, DIMS=tile.dims, LANES=plan.mean_lanes, ALIGNED=aligned,
         ALIGNED_PAGES=plan.page_shape[1] % 16 == 0,
     )  # fmt: skip
+    options = {}
     if "ROWS" in kernel.arg_names:
         constants.update(ROWS=tile.rows)
     else:  # the whole window at once
-        constants.update(EVICTION=plan.route.eviction, NUM_WARPS=tile.num_warps, PREFETCH=tile.prefetch)
-    capped = tile.registers is not None and triton.runtime.driver.active.get_current_target().arch == 90
-    options = {"maxnreg": tile.registers} if capped else {}
+        target = triton.runtime.driver.active.get_current_target()
+        constants.update(EVICTION=plan.route.eviction, NUM_WARPS=tile.num_warps, EARLY=tile.early, OVERLAPS=can_overlap(target))
+        if constants["OVERLAPS"]:
+            options["launch_pdl"] = True
+        if tile.registers and target.arch == 90:
+            options["maxnreg"] = tile.registers
     grid = (plan.zero_pages + plan.num_outputs * (512 // tile.dims), 1, 1)
     compiled = kernel[grid](*arguments, *numbers, **constants, num_warps=tile.num_warps, enable_fp_fusion=False, **options)
     if not hasattr(compiled, "src"):
         return None, ()
     takes_constants = len(compiled.src.signature) == len(kernel.arg_names)  # Triton 3.3 and later pass them along
     return compiled[grid], numbers + (tuple(constants.values()) if takes_constants else ())
+
+
+def can_overlap(target):
+    """May programs start while the launch before theirs ends? On compute capability 9.0 and later, if Triton has the option."""
+    options = triton.compiler.make_backend(target).parse_options({})
+    return target.backend == "cuda" and target.arch >= 90 and hasattr(options, "launch_pdl")
 
 
 @cache
@@ -1116,14 +1179,18 @@ NVIDIA_FAST = Route(
 # Every byte the reference's, in plain Triton. Interpreted, an operation costs the same whatever its size: fewer, larger ones.
 PLAIN_TILE = Tile(dims=256, rows=128, num_warps=1) if INTERPRETED.value else Tile(dims=128, rows=16, num_warps=1)
 NVIDIA_PLAIN = Route(launch_exact, tiles=((ANY, MANY, PLAIN_TILE),), kernel=exact_kernel)
-# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles (notes/2026-12-01-exact.md).
+# Every byte the reference's, in Triton's Gluon dialect, which lets a kernel lay out its tiles (notes/2026-12-01-exact.md). Measured
+# (notes/2026-12-01-l1.md): 96 registers, five programs a multiprocessor, win 5 % over Triton's choice at 131,072 tokens; early
+# values, which need 128, win 5 to 7 % at 8,192 tokens and lose 2 % at 65,536.
 NVIDIA_GLUON = (
     Route(
         launch_exact,
         tiles=(
-            (128, MANY, Tile(dims=64, rows=128, num_warps=4)),
-            (256, MANY, Tile(dims=32, rows=256, num_warps=4, registers=128)),
-            (512, MANY, Tile(dims=32, rows=512, num_warps=4, registers=168, prefetch=True)),
+            (128, 64, Tile(dims=64, rows=128, num_warps=4, registers=128, early=True)),
+            (128, MANY, Tile(dims=64, rows=128, num_warps=4, registers=96)),
+            (256, 32, Tile(dims=32, rows=256, num_warps=4, registers=128, early=True)),
+            (256, MANY, Tile(dims=32, rows=256, num_warps=4, registers=96)),
+            (512, MANY, Tile(dims=32, rows=512, num_warps=4)),
         ),
         eviction="evict_first",
         kernel=exact_gluon_kernel,

@@ -22,6 +22,7 @@ from triton.runtime.jit import JITFunction
 from harness.platforms.dispatch import dispatch_for, untouched_arguments
 from harness.runner import Entrant, load_entry
 
+FEWEST_TERMS = 64  # additions in a branch of exact_gluon_kernel's first warps: half a window of 128
 CUOBJDUMP = Path(triton.__file__).parent / "backends" / "nvidia" / "bin" / "cuobjdump"
 
 
@@ -40,10 +41,25 @@ def usage(kernel):
             Path(file.name).write_bytes(kernel.asm["cubin"])
             told = subprocess.run([CUOBJDUMP, "-res-usage", file.name], capture_output=True, text=True, check=True).stdout
         registers, stack, local = map(int, re.search(r"REG:(\d+) STACK:(\d+) .*?LOCAL:(\d+)", told).groups())
-        return {"registers": registers, "stack": stack + local, "shared": shared, "warps": warps}
+        barriers = barriers_of_sums(kernel.asm["ptx"], FEWEST_TERMS)
+        return {"registers": registers, "stack": stack + local, "shared": shared, "warps": warps, "barriers": barriers}
     field = {name: int(value) for name, value in re.findall(r"\.(\w+):\s+(\d+)\s*$", kernel.asm["amdgcn"], re.M)}
     registers, stack = field["vgpr_count"], field["private_segment_fixed_size"]  # of both files of gfx90a and later; scratch
-    return {"registers": registers, "stack": stack, "shared": shared, "warps": warps}
+    return {"registers": registers, "stack": stack, "shared": shared, "warps": warps, "barriers": []}
+
+
+def barriers_of_sums(ptx, terms):
+    """PTX -> barriers in each block that does `terms` additions of floats or more, and multiplies none.
+
+    Such are the branches of exact_gluon_kernel's first warps. A barrier there would wait for ever for the warps that skip it.
+    """
+    blocks = re.split(r"\n\$L__BB\w+:|\bbra(?:\.uni)?\s[^;]+;", ptx)
+    sums = [block for block in blocks if len(re.findall(r"\badd(?:\.rn)?\.f32", block)) >= terms]
+    return [
+        len(re.findall(r"\bbar(?:rier)?(?:\.cta)?\.(?:sync|red|arrive)", block))
+        for block in sums
+        if not re.search(r"\b(mul|fma)\.(rn\.)?f32", block)
+    ]
 
 
 def signature(source):

@@ -126,6 +126,8 @@ def faults(kernel, stored=None):
     target, found = TARGETS[kernel["target"]], []
     if kernel["stack"]:
         found.append(f"{kernel['stack']} bytes a thread spilled")
+    if any(kernel["barriers"]):
+        found.append("a barrier in a branch that only some warps take")
     for what in ("registers", "shared"):
         if kernel[what] > getattr(target, what):
             found.append(f"{kernel[what]:,} {what}, {getattr(target, what):,} at most")

@@ -72,7 +72,45 @@ def test_routes_of_the_submission_are_compiled(tmp_path):
     assert all(compiled.faults(kernel) == [] for kernel in result["kernels"])
 
 
-KERNEL = {"launch": "k C=128", "target": "sm_90", "routes": ["nvidia"], "registers": 96, "stack": 0, "shared": 4096, "warps": 4}
+def test_the_first_warps_pass_no_barrier_alone():
+    """exact_gluon_kernel adds the exponentials of each half of a window in a branch of its first warps."""
+    if reason := compiled.absent("sm_90"):
+        pytest.skip(reason)
+    result = compiled.compile_all([("nvidia", "sm_90", ratio, 128) for ratio in (128, 256, 512)])
+    assert [kernel["barriers"] for kernel in result["kernels"]] == [[0, 0]] * 3
+
+
+BLOCKS = """
+    fma.rn.f32 %f1, %f1, %f2, %f3;
+    bar.sync 0;
+    @%p7 bra $L__BB0_2;
+{block}
+$L__BB0_2:
+    add.f32 %f1, %f1, %f2;
+    bar.sync 0;
+"""
+ADD = "    add.f32 %f1, %f1, %f2;"
+
+
+@pytest.mark.parametrize(
+    "block, barriers",
+    [
+        ([ADD] * 3, [0]),
+        ([ADD] * 2, []),
+        (["    add.rn.f32 %f1, %f1, %f2;", "    bar.sync 0;", ADD, ADD], [1]),
+        ([ADD, "$L__BB0_1:", ADD, ADD], []),
+        ([ADD, ADD, ADD, "    mul.f32 %f1, %f1, %f2;", "    barrier.sync 0;"], []),
+    ],
+)
+def test_barriers_are_found_where_warps_part(block, barriers):
+    worker = pytest.importorskip("harness.platforms.compile_worker")
+    assert worker.barriers_of_sums(BLOCKS.format(block="\n".join(block)), terms=3) == barriers
+
+
+KERNEL = {
+    "launch": "k C=128", "target": "sm_90", "routes": ["nvidia"],
+    "registers": 96, "stack": 0, "shared": 4096, "warps": 4, "barriers": [0],
+}  # fmt: skip
 
 
 def test_a_regression_against_the_stored_table_is_caught(tmp_path):
@@ -95,6 +133,7 @@ def test_a_regression_against_the_stored_table_is_caught(tmp_path):
         ({"shared": 120 * 1024}, "1 programs a multiprocessor, at least 2 needed"),
         ({"target": "gfx90a", "registers": 300}, "300 registers, 256 at most"),
         ({"warps": 16, "registers": 80}, "1 programs a multiprocessor, at least 2 needed"),
+        ({"barriers": [0, 1]}, "a barrier in a branch that only some warps take"),
     ],
 )
 def test_the_budget(change, fault):

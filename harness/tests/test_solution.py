@@ -401,13 +401,24 @@ def test_after_a_refused_call_and_a_larger_one(route, cuda):
 @pytest.mark.parametrize("compress_ratio", [128, 256, 512])
 @pytest.mark.parametrize("distribution", [name for name in DISTRIBUTIONS + HARD if name != "undefined"])
 def test_exact_routes_return_every_byte(cuda, monkeypatch, exact_route, compress_ratio, distribution):
-    """torch.equal with the reference, rotary bytes included, for 1 to 32 outputs: each order of the mean."""
+    """torch.equal with the reference, rotary bytes included, for 1 to 66 outputs: each order of the mean, each tile."""
     monkeypatch.setattr(solution, "detect_platform", lambda device: (exact_route, "forced by a test"))
     solution.forget_plans()
-    for num_outputs in (1, 7, 8, 15, 16, 32):
+    for num_outputs in (1, 7, 8, 15, 16, 32, 66):
         case = replace(SHIFTED, num_reqs=1, distribution=distribution, compress_ratio=compress_ratio, first_position=0)
         a = build(replace(case, total_tokens=num_outputs * compress_ratio), seed=num_outputs).to(cuda).arguments
         assert torch.equal(solution.c128_256_512_compress(**a), reference.c128_256_512_compress(**a))
+    solution.forget_plans()
+
+
+@pytest.mark.parametrize("exact_route", ["nvidia", "nvidia-plain"])
+def test_a_sum_of_negative_zeros_is_zero(cuda, monkeypatch, exact_route):
+    """As in PyTorch, whose sums begin with 0: the sign of a zero reaches the rotary bytes."""
+    monkeypatch.setattr(solution, "detect_platform", lambda device: (exact_route, "forced by a test"))
+    solution.forget_plans()
+    a = build(replace(SHIFTED, compress_ratio=128)).to(cuda).arguments
+    a["state_cache"][..., 400:512] = -0.0
+    assert torch.equal(solution.c128_256_512_compress(**a), reference.c128_256_512_compress(**a))
     solution.forget_plans()
 
 

@@ -5,6 +5,7 @@ from dataclasses import replace
 
 import pytest
 
+import solution
 from harness.platforms import compiled
 
 SPILLING = """
@@ -78,6 +79,14 @@ def test_the_first_warps_pass_no_barrier_alone():
         pytest.skip(reason)
     result = compiled.compile_all([("nvidia", "sm_90", ratio, 128) for ratio in (128, 256, 512)])
     assert [kernel["barriers"] for kernel in result["kernels"]] == [[0, 0]] * 3
+
+
+def test_launches_overlap_where_chip_and_triton_can():
+    if reason := compiled.absent("sm_90") or compiled.absent("gfx942"):
+        pytest.skip(reason)
+    worker = pytest.importorskip("harness.platforms.compile_worker")
+    can = {target: solution.can_overlap(worker.gpu_target(target)) for target in ("sm_80", "sm_90", "sm_100", "gfx942")}
+    assert can == {"sm_80": False, "sm_90": True, "sm_100": True, "gfx942": False}
 
 
 BLOCKS = """

@@ -9,8 +9,6 @@ none may be wrong against the reference. Not covered: hivmc and the chip itself;
 
 import argparse
 import importlib.util
-import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import asdict, replace
@@ -22,7 +20,7 @@ import reference
 from harness import ROOT
 from harness.cases import CaseSpec, load_cases, select_cases
 from harness.inputs import build
-from harness.platforms import Finding, environments
+from harness.platforms import Finding, environments, workers
 from harness.platforms.ascend_toolchain import missing_tools
 from harness.preflight import ENTRY
 from harness.verdict import judge
@@ -36,10 +34,6 @@ TIMEOUT = 1800  # seconds for one route with all its cases
 
 class Absent(Exception):
     """What the check needs is not on this machine."""
-
-
-class Crashed(Exception):
-    """The worker came to no result: its exit code and last words."""
 
 
 def cases(quick):
@@ -86,20 +80,10 @@ def environment(mode="run"):
 def work(submission, route, cases, mode, seed=0):
     """Run the worker in `mode` (plan, run, interpret) -> its result, with the bytes of each case, uint8 tensors or None."""
     variables = environment(mode)
+    job = {"submission": str(Path(submission).resolve()), "route": route, "seed": seed, "mode": mode,
+           "cases": [asdict(case) for case in cases]}  # fmt: skip
     with tempfile.TemporaryDirectory(prefix="ascend-") as folder:
-        job = {"submission": str(Path(submission).resolve()), "route": route, "seed": seed, "mode": mode, "folder": folder,
-               "cases": [asdict(case) for case in cases]}  # fmt: skip
-        path = Path(folder, "job.json")
-        path.write_text(json.dumps(job))
-        command = [sys.executable, "-m", "harness.platforms.ascend_worker", str(path)]
-        variables["TRITON_CACHE_DIR"] = folder
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, env=variables, cwd=ROOT, timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise Crashed(f"no end after {TIMEOUT} s") from None
-        if not Path(folder, "result.json").exists():
-            raise Crashed(f"exit {ran.returncode}: {(ran.stdout + ran.stderr).strip()[-1500:]}")
-        result = json.loads(Path(folder, "result.json").read_text())
+        result = workers.run("ascend_worker", job, folder, TIMEOUT, variables)
         for place, case in enumerate(result["cases"]):
             file = Path(folder, f"{place}.bytes")
             case["bytes"] = torch.frombuffer(bytearray(file.read_bytes()), dtype=torch.uint8) if file.exists() else None
@@ -159,7 +143,7 @@ def _findings_of(route, quick, submission):
         yield Finding(route, "lowered, UB plan", TOOL, "fail" if refused else "pass", "; ".join(refused) or detail)
     except Absent as absent:
         yield Finding(route, "lowered, UB plan", TOOL, "skipped", str(absent))
-    except Crashed as crashed:
+    except workers.Crashed as crashed:
         yield Finding(route, "lowered, UB plan", TOOL, "fail", str(crashed))
     check, tool = "lowered code run on a CPU", f"{TOOL}, LLVM 19"
     try:
@@ -170,7 +154,7 @@ def _findings_of(route, quick, submission):
         yield Finding(route, check, tool, "fail" if failed else "pass", "; ".join(failed) or detail)
     except Absent as absent:
         yield Finding(route, check, tool, "skipped", str(absent))
-    except Crashed as crashed:
+    except workers.Crashed as crashed:
         yield Finding(route, check, tool, "fail", str(crashed))
 
 
@@ -206,7 +190,7 @@ def main(arguments=None):
     except Absent as absent:
         print(f"skipped: {absent}", file=sys.stderr)
         return 5
-    except Crashed as crashed:
+    except workers.Crashed as crashed:
         print(crashed, file=sys.stderr)
         return 3
 

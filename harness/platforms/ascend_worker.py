@@ -1,15 +1,11 @@
 """Run a route's own launcher; in the environment of triton-ascend each launch is lowered, planned and executed by the lowered code.
 
-    python -m harness.platforms.ascend_worker JOB     a JSON file: submission, route, cases, seed, mode, folder
-
-mode: plan, where nothing is executed and only the sizes of the cases count; run; or interpret, which is Triton's interpreter
-instead and needs no environment of its own. Writes folder/result.json: the kernels seen and, for each case, why the call did not
-come to its end; and folder/CASE.bytes.
+A worker; its job: submission, route, cases, seed, and mode: plan, where nothing is executed and only the sizes of the cases count;
+run; or interpret, which is Triton's interpreter instead and needs no environment of its own. Its result: the kernels seen and, for
+each case, why the call did not come to its end; with each case's bytes in folder/PLACE.bytes.
 """
 
 import ctypes
-import json
-import sys
 import tempfile
 from pathlib import Path
 
@@ -21,6 +17,7 @@ from triton.backends.compiler import GPUTarget
 from harness.cases import CaseSpec
 from harness.inputs import build
 from harness.platforms import ascend_toolchain as toolchain
+from harness.platforms import workers
 from harness.platforms.dispatch import dispatch_for, untouched_arguments
 from harness.runner import Entrant, load_entry
 
@@ -96,8 +93,7 @@ def interpret_as_lowered(folder):
     InterpreterBuilder.create_exp = lambda self, x: self.unary_op(x, exponentials)
 
 
-def main(job):
-    folder = Path(job["folder"])
+def run_route(job, folder):
     torch.set_num_threads(1)
     chain = Chain(job["mode"] == "run")
     if job["mode"] == "interpret":
@@ -120,9 +116,8 @@ def main(job):
         if job["mode"] != "plan" and not chain.stopped:
             (folder / f"{place}.bytes").write_bytes(result.contiguous().numpy().tobytes())
         cases.append({"case": case.name, "stopped": chain.stopped})
-    result = {"triton": triton.__version__, "kernels": chain.kernels, "cases": cases}
-    (folder / "result.json").write_text(json.dumps(result, default=str))
+    return {"triton": triton.__version__, "kernels": chain.kernels, "cases": cases}
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    workers.serve(run_route)

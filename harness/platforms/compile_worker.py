@@ -1,16 +1,12 @@
 """Compile what routes launch, for GPUs that need not be here, and read what the machine code takes.
 
-    python -m harness.platforms.compile_worker JOB     a JSON file: submission, launches, out
-
-launches: (route, target, compress_ratio, num_outputs), ...; target: sm_90 or gfx942. The route's own launcher runs under Triton's
-dispatch for the target; each launch is compiled with the signature and options found there, and left out. Writes `out`: a list of
-kernels, each with the routes that launch it and registers, stack, shared, or an error.
+A worker; its job: submission, launches: (route, target, compress_ratio, num_outputs), ...; target: sm_90 or gfx942. The route's
+own launcher runs under Triton's dispatch for the target; each launch is compiled with the signature and options found there, and
+left out. Its result: a list of kernels, each with the routes that launch it and registers, stack, shared, or an error.
 """
 
-import json
 import re
 import subprocess
-import sys
 import tempfile
 from pathlib import Path
 
@@ -19,6 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.runtime.jit import JITFunction
 
+from harness.platforms import workers
 from harness.platforms.dispatch import dispatch_for, untouched_arguments
 from harness.runner import Entrant, load_entry
 
@@ -101,7 +98,7 @@ class Recorder:
             row["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 
 
-def main(job):
+def compile_launches(job, folder):
     entries = {}
     with Recorder() as recorder:
         targets = []
@@ -113,8 +110,8 @@ def main(job):
                 entries[route] = load_entry(Entrant(Path(job["submission"]), route), torch.device("cpu"))
             recorder.route, recorder.target = route, target
             entries[route](**untouched_arguments(num_outputs, compress_ratio))
-    Path(job["out"]).write_text(json.dumps({"triton": triton.__version__, "kernels": list(recorder.seen.values())}))
+    return {"triton": triton.__version__, "kernels": list(recorder.seen.values())}
 
 
 if __name__ == "__main__":
-    main(json.loads(Path(sys.argv[1]).read_text()))
+    workers.serve(compile_launches)

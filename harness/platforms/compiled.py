@@ -9,7 +9,6 @@ fail, as are spills and a kernel that the budget has no room for. --store writes
 import argparse
 import importlib.util
 import json
-import subprocess
 import sys
 import tempfile
 from dataclasses import dataclass
@@ -17,7 +16,7 @@ from pathlib import Path
 
 from harness import ROOT
 from harness.cases import load_cases
-from harness.platforms import Finding
+from harness.platforms import Finding, workers
 from harness.platforms.environments import variables
 
 STORED = Path(__file__).with_suffix(".json")
@@ -91,19 +90,10 @@ def launches(routes, targets):
 
 
 def compile_all(wanted, submission=ROOT / "solution.py"):
-    """`launches` -> {"triton": version, "kernels": [...]}, compiled in a process of its own; RuntimeError if that crashed."""
+    """`launches` -> {"triton": version, "kernels": [...]}, compiled by a worker; Crashed if that did."""
     with tempfile.TemporaryDirectory(prefix="compiled-") as folder:
-        job, out = Path(folder, "job.json"), Path(folder, "out.json")
-        job.write_text(json.dumps({"submission": str(Path(submission).resolve()), "launches": wanted, "out": str(out)}))
-        command = [sys.executable, "-m", "harness.platforms.compile_worker", str(job)]
-        environment = variables(TRITON_CACHE_DIR=folder)
-        try:
-            ran = subprocess.run(command, capture_output=True, text=True, env=environment, cwd=ROOT, timeout=TIMEOUT)
-        except subprocess.TimeoutExpired:
-            raise RuntimeError(f"no end after {TIMEOUT} s") from None
-        if not out.exists():
-            raise RuntimeError(f"exit {ran.returncode}: {(ran.stdout + ran.stderr).strip()[-1500:]}")
-        return json.loads(out.read_text())
+        job = {"submission": str(Path(submission).resolve()), "launches": wanted}
+        return workers.run("compile_worker", job, folder, TIMEOUT, variables())
 
 
 def absent(target):
@@ -177,7 +167,7 @@ def findings(routes, quick, submission=ROOT / "solution.py", stored=STORED):
     try:
         if wanted := launches(routes, can):
             result = compile_all(wanted, submission)
-    except RuntimeError as error:
+    except workers.Crashed as error:
         crashed = str(error)
     known = load_stored(result["triton"], stored)
     for route in routes:
@@ -242,7 +232,7 @@ def main(arguments=None):
         return 2 if can else 5
     try:
         result = compile_all(wanted, options.file)
-    except RuntimeError as error:
+    except workers.Crashed as error:
         print(error, file=sys.stderr)
         return 3
     if options.store:

@@ -1,20 +1,16 @@
 """Every route interpreted under this Python's Triton, 3.2.0 and 3.5.1, guarded, against the reference's bytes.
 
-    python -m harness.platforms.interpreted     a job as JSON on standard input, a line of JSON a case on standard output
-
 All routes are called on one case in one worker, so that its inputs and its reference are made once. Rows that differ only in
 what an interpreter does not know (warps, stages, Gluon) are run all the same: which rows do is the submission's affair.
 """
 
-import json
-import subprocess
-import sys
+import tempfile
 from collections import defaultdict
 from dataclasses import asdict, replace
 
 from harness import ROOT
 from harness.cases import DISTRIBUTIONS, HARD, CaseSpec, load_cases, select_cases
-from harness.platforms import Finding
+from harness.platforms import Finding, workers
 from harness.platforms.environments import Unavailable, own_triton, variables
 
 ENVIRONMENTS = (None, "triton-3.2.0", "triton-3.5.1")  # None: this Python's own
@@ -67,30 +63,29 @@ def findings(routes, quick, submission=ROOT / "solution.py", environments=ENVIRO
                     for route, result in ran:
                         results[route].append(result)
         except Unavailable as why:
-            for route in routes:
-                for check in ("interpreted", "guarded"):
-                    yield Finding(route, check, f"triton {name.rpartition('-')[2]}", "skipped", str(why))
+            yield from without_results(routes, name, "skipped", str(why))
+            continue
+        except workers.Crashed as crashed:
+            yield from without_results(routes, name, "fail", str(crashed))
             continue
         for route in routes:
             yield from judged(route, f"triton {version}", results[route])
 
 
+def without_results(routes, name, status, why):
+    """Both Findings of each route, where the environment `name` gave no results."""
+    tool = f"triton {name.rpartition('-')[2]}" if name else "this Python's triton"
+    return [Finding(route, check, tool, status, why) for route in routes for check in ("interpreted", "guarded")]
+
+
 def run(name, submission, routes, chosen):
-    """-> (version of Triton, [(route, result)]) in the environment `name`; a result is a dict as `main` writes it."""
+    """-> (version of Triton, [(route, result)]) in the environment `name`; a result is a dict as `check_cases` makes it."""
     if name is None and own_triton() is None:
         raise Unavailable("triton is not installed under that name")
     job = {"submission": str(submission), "routes": list(routes), "cases": [asdict(case) for case in chosen]}
-    try:
-        done = subprocess.run(
-            [sys.executable, "-m", "harness.platforms.interpreted"], input=json.dumps(job), env=variables(name), cwd=ROOT,
-            capture_output=True, text=True, timeout=TIMEOUT,
-        )  # fmt: skip
-    except subprocess.TimeoutExpired:
-        raise RuntimeError(f"{name or 'own triton'}: no end within {TIMEOUT} s") from None
-    if done.returncode:
-        raise RuntimeError(f"{name or 'own triton'}: exit code {done.returncode}: {done.stderr.strip()[-2000:]}")
-    version, *lines = map(json.loads, done.stdout.splitlines())
-    return version, [(result["route"], result) for result in lines]
+    with tempfile.TemporaryDirectory(prefix="interpreted-") as folder:
+        result = workers.run("interpreted", job, folder, TIMEOUT, variables(name))
+    return result["triton"], [(case["route"], case) for case in result["cases"]]
 
 
 def judged(route, tool, results):
@@ -114,24 +109,22 @@ def _status(ran, failed, told):
     return ("pass", told) if ran else ("skipped", "no case came to its end")
 
 
-def main():
+def check_cases(job, folder):
     import triton
 
     from harness import check, chips
     from harness.runner import Entrant
 
-    job = json.load(sys.stdin)
+    cases = []
     entrants = [Entrant(job["submission"], route) for route in job["routes"]]
-    print(json.dumps(triton.__version__), flush=True)
 
     def done(results):
         for route, result in zip(job["routes"], results):
             verdict = result.verdict
-            told = {
+            cases.append({
                 "route": route, "case": result.case.name, "status": result.status, "message": result.message,
                 "compared": verdict.compared if verdict else 0, "ties": verdict.ties if verdict else 0,
-            }  # fmt: skip
-            print(json.dumps(told), flush=True)
+            })  # fmt: skip
 
     check.run_cases(
         entrants,
@@ -141,7 +134,8 @@ def main():
         guard=True,
         done=done,
     )
+    return {"triton": triton.__version__, "cases": cases}
 
 
 if __name__ == "__main__":
-    main()
+    workers.serve(check_cases)

@@ -12,7 +12,7 @@ import torch
 import reference
 from harness.cases import CaseSpec
 from harness.inputs import build
-from harness.platforms import ascend
+from harness.platforms import ascend, workers
 from harness.preflight import ENTRY
 
 CASE = CaseSpec("tiny", 1, 256, 128)
@@ -141,14 +141,14 @@ def test_absent_tools_and_environment_skip_with_the_reason(monkeypatch, tmp_path
 
 def test_a_crash_or_a_hang_is_a_fail(monkeypatch):
     monkeypatch.setattr(ascend, "environment", lambda mode: {})
-    monkeypatch.setattr(ascend.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), -11, "", "Segmentation fault"))
+    monkeypatch.setattr(workers.subprocess, "run", lambda *_, **__: subprocess.CompletedProcess((), -11, "", "Segmentation fault"))
     plan, run = ascend.findings(["ascend"], True)
     assert (plan.status, run.status) == ("fail", "fail") and "exit -11: Segmentation fault" in plan.detail
 
     def hang(*_, **__):
         raise subprocess.TimeoutExpired("worker", 1)
 
-    monkeypatch.setattr(ascend.subprocess, "run", hang)
+    monkeypatch.setattr(workers.subprocess, "run", hang)
     assert "no end after" in next(iter(ascend.findings(["ascend"], True))).detail
 
 

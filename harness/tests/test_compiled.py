@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 import solution
-from harness.platforms import compiled
+from harness.platforms import compiled, workers
 
 SPILLING = """
     import torch
@@ -166,7 +166,7 @@ def test_a_finding_for_each_route_and_target(monkeypatch, tmp_path):
 
 
 def crash(*_):
-    raise RuntimeError("exit 1: no torch")
+    raise workers.Crashed("exit 1: no torch")
 
 
 def test_a_triton_without_the_backend_is_told(monkeypatch, tmp_path):

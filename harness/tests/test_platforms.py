@@ -1,6 +1,7 @@
 """The checks short of the chips: what they report, where they fail, and which words the table may use."""
 
 import json
+import subprocess
 import sys
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,7 +12,7 @@ import triton
 from harness import __main__ as command
 from harness import preflight
 from harness.cases import CHOICES, DISTRIBUTIONS, HARD
-from harness.platforms import Finding, environments, hardware, interpreted, matrix
+from harness.platforms import Finding, environments, hardware, interpreted, matrix, workers
 
 ROOT = Path(__file__).parents[2]
 BAD = Path(__file__).parent / "bad_submissions"
@@ -78,6 +79,23 @@ def test_an_environment_that_cannot_be_had_is_skipped_with_the_reason(monkeypatc
     found = list(interpreted.findings(["portable"], True, environments=("triton-3.2.0",)))
     assert [(finding.status, finding.tool) for finding in found] == [("skipped", "triton 3.2.0")] * 2
     assert found[0].detail == "pip install triton==3.2.0 numpy<2.4: no index"
+
+
+def test_a_worker_that_crashes_or_hangs_fails_every_route(monkeypatch):
+    monkeypatch.setattr(interpreted, "own_triton", lambda: "3.7.1")
+
+    def segfault(*_, **__):
+        return SimpleNamespace(returncode=-11, stdout="", stderr="Segmentation fault")
+
+    def hang(*_, timeout, **__):
+        raise subprocess.TimeoutExpired("worker", timeout)
+
+    for run, said in ((segfault, "exit -11: Segmentation fault"), (hang, f"no end after {interpreted.TIMEOUT} s")):
+        monkeypatch.setattr(workers.subprocess, "run", run)
+        found = list(interpreted.findings(["portable", "hygon"], True, environments=(None,)))
+        assert [(finding.route, finding.check, finding.status, finding.detail) for finding in found] == [
+            (route, check, "fail", said) for route in ("portable", "hygon") for check in ("interpreted", "guarded")
+        ]
 
 
 # --- environments --------------------------------------------------------------------------------------------------------

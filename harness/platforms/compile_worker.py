@@ -59,6 +59,11 @@ def barriers_of_sums(ptx, terms):
     ]
 
 
+def touches_before_waiting(ptx):
+    """PTX -> does it read or write global memory before griddepcontrol.wait? The launch before may still be writing there."""
+    return re.search(r"\b(ld|st|atom|red)\.(\w+\.)*global\b", ptx.partition("griddepcontrol.wait")[0]) is not None
+
+
 def signature(source):
     """Triton's source -> {parameter: its type, with ", 16" where Triton compiles in that 16 divides it}, constants left out."""
     divided = {path[0] for path, properties in source.attrs.items() if ["tt.divisibility", 16] in properties}
@@ -94,6 +99,7 @@ class Recorder:
         try:
             compiled = self._run(kernel, *args, grid=grid, warmup=True, **kwargs)
             row |= {"signature": signature(compiled.src), **usage(compiled)}
+            row["too_early"] = bool(options.get("launch_pdl")) and touches_before_waiting(compiled.asm["ptx"])
         except Exception as error:  # whatever Triton, ptxas or LLVM has against it: told, not raised
             row["error"] = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 

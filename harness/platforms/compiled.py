@@ -118,6 +118,8 @@ def faults(kernel, stored=None):
         found.append(f"{kernel['stack']} bytes a thread spilled")
     if any(kernel["barriers"]):
         found.append("a barrier in a branch that only some warps take")
+    if kernel["too_early"]:
+        found.append("touches memory before the launch before has ended")
     for what in ("registers", "shared"):
         if kernel[what] > getattr(target, what):
             found.append(f"{kernel[what]:,} {what}, {getattr(target, what):,} at most")

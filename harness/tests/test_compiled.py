@@ -74,11 +74,12 @@ def test_routes_of_the_submission_are_compiled(tmp_path):
 
 
 def test_the_first_warps_pass_no_barrier_alone():
-    """exact_gluon_kernel adds the exponentials of each half of a window in a branch of its first warps."""
+    """exact_gluon_kernel adds each half's exponentials in a branch of its first warps, and touches no memory before it may."""
     if reason := compiled.absent("sm_90"):
         pytest.skip(reason)
     result = compiled.compile_all([("nvidia", "sm_90", ratio, 128) for ratio in (128, 256, 512)])
     assert [kernel["barriers"] for kernel in result["kernels"]] == [[0, 0]] * 3
+    assert all("launch_pdl=True" in kernel["launch"] and not kernel["too_early"] for kernel in result["kernels"])
 
 
 def test_launches_overlap_where_chip_and_triton_can():
@@ -116,9 +117,21 @@ def test_barriers_are_found_where_warps_part(block, barriers):
     assert worker.barriers_of_sums(BLOCKS.format(block="\n".join(block)), terms=3) == barriers
 
 
+def test_memory_touched_before_waiting_is_found():
+    worker = pytest.importorskip("harness.platforms.compile_worker")
+    load, wait, store = (
+        "ld.global.b64 {%rd1}, [%rd2];",
+        "griddepcontrol.wait; mov.u32 %r1, 0;",
+        "st.relaxed.gpu.global.b32 [%rd1], %r1;",
+    )
+    assert not worker.touches_before_waiting(f"ld.param.b64 %rd2, [p];\n{wait}\n{load}\n{store}")
+    assert worker.touches_before_waiting(f"{load}\n{wait}") and worker.touches_before_waiting(f"{store}\n{wait}")
+    assert worker.touches_before_waiting(load), "no wait at all"
+
+
 KERNEL = {
     "launch": "k C=128", "target": "sm_90", "routes": ["nvidia"],
-    "registers": 96, "stack": 0, "shared": 4096, "warps": 4, "barriers": [0],
+    "registers": 96, "stack": 0, "shared": 4096, "warps": 4, "barriers": [0], "too_early": False,
 }  # fmt: skip
 
 
@@ -143,6 +156,7 @@ def test_a_regression_against_the_stored_table_is_caught(tmp_path):
         ({"target": "gfx90a", "registers": 300}, "300 registers, 256 at most"),
         ({"warps": 16, "registers": 80}, "1 programs a multiprocessor, at least 2 needed"),
         ({"barriers": [0, 1]}, "a barrier in a branch that only some warps take"),
+        ({"too_early": True}, "touches memory before the launch before has ended"),
     ],
 )
 def test_the_budget(change, fault):

@@ -60,7 +60,7 @@ def barriers_of_sums(ptx, terms):
 
 
 def touches_before_waiting(ptx):
-    """PTX -> does it read or write global memory before griddepcontrol.wait? The launch before may still be writing there."""
+    """PTX -> does it read or write global memory before griddepcontrol.wait? The previous launch may still write there."""
     return re.search(r"\b(ld|st|atom|red)\.(\w+\.)*global\b", ptx.partition("griddepcontrol.wait")[0]) is not None
 
 

@@ -119,7 +119,7 @@ def faults(kernel, stored=None):
     if any(kernel["barriers"]):
         found.append("a barrier in a branch that only some warps take")
     if kernel["too_early"]:
-        found.append("touches memory before the launch before has ended")
+        found.append("touches memory before griddepcontrol.wait, while the previous launch may still write it")
     for what in ("registers", "shared"):
         if kernel[what] > getattr(target, what):
             found.append(f"{kernel[what]:,} {what}, {getattr(target, what):,} at most")

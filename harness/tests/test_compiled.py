@@ -156,7 +156,7 @@ def test_a_regression_against_the_stored_table_is_caught(tmp_path):
         ({"target": "gfx90a", "registers": 300}, "300 registers, 256 at most"),
         ({"warps": 16, "registers": 80}, "1 programs a multiprocessor, at least 2 needed"),
         ({"barriers": [0, 1]}, "a barrier in a branch that only some warps take"),
-        ({"too_early": True}, "touches memory before the launch before has ended"),
+        ({"too_early": True}, "touches memory before griddepcontrol.wait, while the previous launch may still write it"),
     ],
 )
 def test_the_budget(change, fault):

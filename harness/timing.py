@@ -23,6 +23,9 @@ COLD_ROUNDS = 50
 WARM_ROUNDS, WARM_CALLS = 15, 20  # calls between two readings of the clock
 DEVICE_ROUNDS = 30
 ROTATED_L2S = 3  # rotated inputs hold at least so many L2s of state
+# One replay reads so many bytes of state, unless its calls become too many: its start, 6 to 10 us on an H200, is charged to them
+# (notes/2026-12-07-replay.md).
+REPLAYED_BYTES, REPLAYED_CALLS = 4 << 30, 128
 KNOWN_EVERY = 5  # rounds: one of so many has the checked contents, whose output is known to the byte
 FRESH_TIES = 0.01  # share of the written bytes in which a fresh output may differ from the reference's; a stale one differs in most
 
@@ -36,6 +39,11 @@ def rotation(chip, state_bytes):
     return max(2, -(-ROTATED_L2S * chip.l2_bytes // state_bytes))
 
 
+def repeats(sets, state_bytes):
+    """How many times a replay goes round `sets` inputs of `state_bytes` each."""
+    return -(-min(REPLAYED_CALLS, -(-REPLAYED_BYTES // state_bytes)) // sets)
+
+
 def measure(chip, reference, submissions, inputs, expected):
     """Time `reference(**arguments)` and each of `submissions` in the same rounds on `inputs`.
 
@@ -45,12 +53,13 @@ def measure(chip, reference, submissions, inputs, expected):
     """
     calls = (reference, *submissions)
     check = _Check(expected, inputs.num_outputs)
-    sets = [inputs] + [inputs.to(chip.device) for _ in range(rotation(chip, inputs.arguments["state_cache"].nbytes) - 1)]
+    state_bytes = inputs.arguments["state_cache"].nbytes
+    sets = [inputs] + [inputs.to(chip.device) for _ in range(rotation(chip, state_bytes) - 1)]
     measured = {"cold": _cold(chip, calls, inputs, check), "warm": _warm(chip, calls, inputs, check)}
     if not chip.has_graphs:
         return measured, "mode device left out: this backend has no graphs"
     try:
-        graphs = [chip.capture(partial(_each, call, sets)) for call in calls]
+        graphs = [chip.capture(partial(_each, call, sets * repeats(len(sets), state_bytes))) for call in calls]
     except RuntimeError as error:  # what torch raises for a call that synchronises or copies from the host
         return measured, f"mode device left out: a call cannot be captured: {error}"
     measured["device"] = _device(chip, graphs, sets, check)
@@ -138,7 +147,7 @@ def _device(chip, graphs, sets, check):
         for place in places:
             chip.flush()  # of what the new contents left to write back
             us, _ = chip.timed(graphs[place][0])
-            samples[place].append(us / len(sets))
+            samples[place].append(us / len(graphs[place][1]))
         check("device", turn, [outputs for _, outputs in graphs])
     return _kept(samples)
 

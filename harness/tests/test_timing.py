@@ -186,6 +186,31 @@ def test_rotated_inputs_leave_the_l2():
         assert count >= 2 and count * state_bytes >= timing.ROTATED_L2S * chip.l2_bytes
 
 
+def test_the_start_of_a_replay_is_shared_by_many_calls(inputs):
+    """A replay that takes 6 us to begin makes a call of 20 us no tenth of a us longer."""
+    chip, output = FakeChip(), torch.ones(3)
+    capture = chip.capture
+
+    def slow_to_begin(call):
+        replay, returned = capture(call)
+
+        def late():
+            chip.clock_us += 6.0
+            replay()
+
+        return late, returned
+
+    chip.capture = slow_to_begin
+    measured, _ = timing.measure(chip, chip.spend(300.0, output), [chip.spend(20.0, output)], inputs, [output])
+    assert 20.0 < min(measured["device"][0].submission) <= max(measured["device"][0].submission) < 20.1
+
+
+@pytest.mark.parametrize(("state_mib", "sets", "times"), [(32, 5, 26), (128, 2, 16), (512, 2, 4), (1 << 14, 2, 1)])
+def test_a_replay_goes_round_its_inputs(state_mib, sets, times):
+    """The official sizes on an H200: 4 GiB of state a replay, at most 128 calls, whole rounds."""
+    assert timing.repeats(sets, state_mib << 20) == times
+
+
 def test_quartiles_and_speedup():
     assert stats.spread([1, 2, 3, 4, 5]) == (2, 3, 4)
     assert stats.Samples((10, 30, 20), (1, 4, 2)).speedup == 10
